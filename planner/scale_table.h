@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// The scale table: what a job would gain from every feasible GPU count, with the Plan for each.
+// Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "planner/plan.h"
+
+namespace flextrain::planner {
+
+// Key of an entry: device type × GPUs per node × nodes. nodes = 0 means "any spread".
+struct ResourceShape {
+  std::string device_type;
+  int gpus_per_node = 0;  // 0 = any
+  int nodes = 0;          // 0 = any
+  int gpus = 0;           // total
+};
+
+enum class PredictionSource { kModel, kProfile, kMeasured };
+
+struct ScaleEntry {
+  ResourceShape shape;
+  Plan plan;
+  double step_seconds = 0;  // predicted or measured
+  double tokens_per_second = 0;
+  int64_t peak_memory_bytes = 0;  // of the fullest rank
+  PredictionSource source = PredictionSource::kModel;
+  double model_step_seconds = 0;  // the closed formula's value, for the filter's rules 1 and 2
+  bool kept = true;
+  std::string drop_rule;  // "" when kept, else which rule dropped it and the figures
+};
+
+struct ScaleTable {
+  static constexpr int kVersion = 1;
+  std::vector<ScaleEntry> entries;  // ascending GPUs; best throughput per count; dropped ones stay
+  int measured_gpus = 0;            // GPUs the profile was taken with
+};
+
+// What one rank-independent profile holds. Times in seconds, memory in bytes, per global layer id
+// 0 … L+1; measured over whole micro-batches.
+struct LayerProfile {
+  double forward = 0, backward = 0;  // of one micro-batch
+  int64_t static_bytes = 0;          // weights, gradients, moments
+  int64_t activation_bytes = 0;      // saved by one micro-batch's forward until its backward
+};
+struct StepProfile {
+  std::vector<LayerProfile> layers;  // L+2
+  double transfer_seconds = 0;       // one activation hop between stages
+  double reduce_seconds = 0;         // gradient reduction at the measured DP degree
+  double optimizer_seconds = 0;      // one step at the measured layout
+  double step_seconds = 0;           // measured wall time of a step
+  int steps = 0;                     // averaged over
+  int pipeline_parallel = 1, data_parallel = 1, virtual_stages = 1;
+};
+Json profile_to_json(const StepProfile& profile);
+Result<StepProfile> profile_from_json(const Json& json);
+
+// FlexTrain's model formula: T = [m·v + (p−1) + (v−1)·max(0, p−m)]·(t_F + t_B) with v = ⌈L/p⌉, t_F
+// and t_B per layer, m micro-batches per pipeline (systems.md; FlexTrain, MLSys 2026, model-based
+// prediction). Seconds.
+double model_step_seconds(int layers, int pipeline_parallel, int micro_batches, double forward,
+                          double backward);
+
+struct ScaleRequest {
+  int num_transformer_layers = 1;
+  int global_batch = 1, micro_batch_size = 1;
+  int64_t tokens_per_step = 1;
+  Numerics numerics = Numerics::kExact;
+  std::string schedule = "1f1b";
+  int max_gpus = 1;
+  int min_data_parallel = 1, max_data_parallel = 1;  // equal = PP-only elasticity (--elastic=pp)
+  int64_t memory_limit_bytes = 0;                    // per rank, 0 = unlimited
+  std::string device_type;
+  double significant_gain = 0.05;   // rule 3: relative gain over the last kept entry
+  double speedup_tolerance = 0.35;  // rule 2: relative difference of the two predicted speed-ups
+};
+
+// The profile re-sharded onto every feasible layout of 1 … max_gpus GPUs (DP divides the global
+// batch, PP ≤ L, memory fits); best throughput per GPU count; both predictions; FlexTrain's filter
+// in ascending GPU count: drop when (1) model and profile move in opposite directions against their
+// previous entries, (2) their speed-ups differ too much, (3) the gain over the last kept entry is
+// not significant. The measured layout's own count is always kept with source kMeasured.
+Result<ScaleTable> build_scale_table(const StepProfile& profile, const ScaleRequest& request);
+
+Json scale_table_to_json(const ScaleTable& table);
+Result<ScaleTable> scale_table_from_json(const Json& json);
+
+}  // namespace flextrain::planner

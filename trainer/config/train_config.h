@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// trainer/config: job.toml → TrainConfig. Every key, its unit and default: docs/trainer-config.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "planner/plan.h"
+
+namespace flextrain::trainer {
+
+// Llama-style dense decoder: RMSNorm, RoPE, grouped-query attention, SwiGLU.
+struct ModelConfig {
+  int layers = 4;      // transformer layers
+  int hidden = 256;    // model width
+  int heads = 4;       // query heads; hidden % heads == 0
+  int kv_heads = 4;    // key/value heads; heads % kv_heads == 0
+  int ffn = 704;       // SwiGLU inner width
+  int vocab = 0;       // 0 = the tokeniser's size
+  int sequence = 256;  // tokens per sequence
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-5;
+  bool tied_head = false;  // LM head shares the embedding matrix
+  double init_std = 0.02;
+};
+
+struct OptimizerConfig {  // AdamW, linear warm-up then cosine decay, both over consumed samples
+  double learning_rate = 3e-4, min_learning_rate = 3e-5;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  double clip_norm = 1.0;  // 0 = no clipping
+  int64_t warmup_samples = 0;
+};
+
+struct TrainConfig {
+  ModelConfig model;
+  OptimizerConfig optimizer;
+  planner::Numerics numerics = planner::Numerics::kExact;
+  uint64_t seed = 1;
+  int64_t steps = 100;
+  int global_batch = 8;      // sequences per step
+  int micro_batch_size = 1;  // sequences; the accumulation unit of `exact`
+  int accumulation_scale =
+      44;  // S of the fixed-point gradients (facts: 2^44 with a token-mean loss)
+
+  // [parallel]: used only where no Plan is given (no agent, no --plan)
+  int pipeline_parallel = 0;  // 0 = as many as there are ranks
+  int data_parallel = 0;      // 0 = ranks / pipeline_parallel
+  int virtual_stages = 1;
+  std::string schedule = "1f1b";
+
+  // [data]
+  std::string text_path;        // UTF-8 text, one document per blank-line-separated block
+  std::string tokens_path;      // memory-mapped token file; made from text_path when missing
+  std::string tokenizer_path;   // SentencePiece model; trained on text_path when missing
+  int tokenizer_vocab = 4096;   // size when it is trained
+  double eval_fraction = 0.02;  // held-out part, from the end
+  int64_t eval_every = 0;       // steps, 0 = never
+  int eval_sequences = 8;
+
+  // [checkpoint]
+  std::string checkpoint_dir = "checkpoints";
+  int64_t checkpoint_every_steps = 0;   // 0 = off
+  double checkpoint_every_seconds = 0;  // 0 = off; rank 0's clock decides, all ranks agree
+  int checkpoint_keep = 3;
+  int64_t checkpoint_disk_budget_bytes = 0;  // 0 = unlimited
+
+  // [output]
+  std::string output_dir = ".";  // metrics.jsonl, trace.json, profile.json
+  int64_t profile_steps = 3;     // steps after the first that are profiled, 0 = off
+  bool trace = true;
+  double min_step_seconds = 0;  // paces steps to at least this wall time (tests and demos)
+  // Test hook: layer `slow_layer` takes `slow_factor` times as long (injection, no effect on
+  // values).
+  int slow_layer = -1;
+  double slow_factor = 1.0;
+};
+
+}  // namespace flextrain::trainer
