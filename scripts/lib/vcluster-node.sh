@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Life of the nodes: namespaces, network, cgroups, daemons. Sourced by scripts/vcluster.
+
+# ---- cgroups -----------------------------------------------------------------------------------
+
+# Mount point of one cgroup v1 controller, or nothing.
+vc_v1_mount() {
+  awk -v c="$1" '$3 == "cgroup" { n = split($4, o, ","); for (i = 1; i <= n; i++)
+    if (o[i] == c) { print $2; exit } }' /proc/mounts
+}
+
+vc_v2_mount() { awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts; }
+
+# Top folders of this cluster's cgroups, one a line, existing or not, of every kind.
+vc_cgroup_tops() {
+  local c m
+  for c in freezer devices; do
+    m=$(vc_v1_mount $c)
+    [ -z "$m" ] || echo "$m/$VC_CGROUP"
+  done
+  m=$(vc_v2_mount)
+  [ -z "$m" ] || echo "$m/$VC_CGROUP"
+}
+
+# Which kind of device constraint this machine offers: v1, v2 or none (prints why on stderr).
+vc_detect_cgroup() {
+  local f d probe=$VC_CGROUP.probe
+  f=$(vc_v1_mount freezer) d=$(vc_v1_mount devices)
+  if [ -n "$f" ] && [ -n "$d" ]; then
+    if mkdir "$f/$probe" "$d/$probe" 2>/dev/null; then
+      rmdir "$f/$probe" "$d/$probe"
+      echo v1
+      return
+    fi
+    rmdir "$f/$probe" "$d/$probe" 2>/dev/null
+    note "vcluster: cgroup v1 is read-only here: GPUs are counted but not constrained"
+  elif [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+    if mkdir "/sys/fs/cgroup/$probe" 2>/dev/null; then
+      rmdir "/sys/fs/cgroup/$probe"
+      echo v2
+      return
+    fi
+    note "vcluster: cgroup v2 is read-only here: GPUs are counted but not constrained"
+  else
+    note "vcluster: no usable cgroups here: GPUs are counted but not constrained"
+  fi
+  echo none
+}
+
+# The folders that a process of NODE belongs in (v2 keeps processes in a leaf).
+vc_node_cgroups() {
+  case $VC_CGROUP_KIND in
+    v1) printf '%s\n' "$(vc_v1_mount freezer)/$VC_CGROUP/$1" "$(vc_v1_mount devices)/$VC_CGROUP/$1" ;;
+    v2) printf '%s\n' "/sys/fs/cgroup/$VC_CGROUP/$1" ;;
+  esac
+}
+
+vc_enter_cgroup() { # moves the calling (sub)shell
+  local d
+  while read -r d; do
+    [ "$VC_CGROUP_KIND" != v2 ] || [ ! -d "$d/daemons" ] || d=$d/daemons
+    echo "$BASHPID" >"$d/cgroup.procs" || return 1
+  done < <(vc_node_cgroups "$1")
+}
+
+# ---- namespaces --------------------------------------------------------------------------------
+
+# Process ids (seen from here) that hold nodes of this cluster: `unshare` and process 1 of each.
+vc_holders() { # [NODE]
+  local p cmd
+  for p in /proc/[0-9]*; do
+    { cmd=$(tr '\0' ' ' <"$p/cmdline"); } 2>/dev/null || continue
+    [[ $cmd == *" $VC_TAG "* ]] || continue
+    [ -z "${1:-}" ] || [[ $cmd == *" $1 " ]] || continue
+    echo "${p#/proc/}"
+  done
+}
+
+# Process 1 of NODE, verified; false where the node is off.
+vc_pid() {
+  local pid cmd
+  pid=$(cat "$VC_STATE/$1.pid" 2>/dev/null) || return 1
+  { cmd=$(tr '\0' ' ' <"/proc/$pid/cmdline"); } 2>/dev/null || return 1
+  [[ $cmd == *"vcluster-init $VC_TAG "*" $1 " ]] || return 1
+  echo "$pid"
+}
+
+vc_up_check() { vc_pid "$1" >/dev/null; }
+
+# vc_in NODE CMD…: runs CMD as root inside NODE, in its cgroup, in the caller's folder if it exists there.
+vc_in() {
+  local node=$1 pid
+  shift
+  pid=$(vc_pid "$node") || die "node $node is off"
+  (
+    vc_enter_cgroup "$node"
+    # shellcheck disable=SC2016
+    exec nsenter -t "$pid" -m -u -i -n -p -C -- /bin/bash -c \
+      'cd -- "$1" 2>/dev/null || cd /; shift; exec "$@"' vcluster "$PWD" "$@"
+  )
+}
+
+vc_launch() { # NODE: starts its namespaces in the background
+  local node=$1 d
+  rm -f "$VC_STATE/$node".{pid,net,ready}
+  while read -r d; do mkdir -p "$d"; done < <(vc_node_cgroups "$node")
+  (
+    vc_enter_cgroup "$node"
+    exec setsid unshare --mount --uts --ipc --net --pid --cgroup --fork --kill-child \
+      --propagation private "$VC_LIB/vcluster-init" "$VC_TAG" "$VC_ROOT" "$node"
+  ) </dev/null >"$VC_ROOT/log/init.$node.log" 2>&1 9>&- &
+}
+
+vc_wire() { # NODE: its veth pair
+  local node=$1 pid
+  wait_until 10 vc_up_check "$node" || die "node $node did not start: $VC_ROOT/log/init.$node.log"
+  pid=$(vc_pid "$node")
+  ip link add "$VC_LINK$node" type veth peer name eth0 netns "$pid" || die "cannot make $VC_LINK$node"
+  ip link set "$VC_LINK$node" master "$VC_BRIDGE" up
+  nsenter -t "$pid" -n ip -batch - <<BATCH || die "cannot set up the network of $node"
+link set lo up
+addr add $(vc_address "$node")/24 dev eth0
+link set eth0 up
+route add default via $VC_NET.254
+BATCH
+}
+
+vc_start_daemon() { # NODE
+  local node=$1 cmd
+  wait_until 10 test -e "$VC_STATE/$node.ready" ||
+    die "munged on $node did not start: $VC_ROOT/log/init.$node.log"
+  if [ "$node" = ctl ]; then
+    cmd='slurmctld -D'
+    [ "${VC_CLEAN:-no}" = no ] || cmd="$cmd -c"
+  else
+    mkdir -p "$VC_ROOT/spool/$node"
+    cmd="slurmd -D -N $node"
+  fi
+  vc_in "$node" /bin/bash -c "setsid $cmd </dev/null >>'$VC_ROOT/log/daemon.$node.out' 2>&1 9>&- &"
+}
+
+vc_power_off() { # NODE: as if its plug were pulled; returns when nothing of it is left
+  local node=$1 pid d
+  for pid in $(vc_holders "$node"); do kill -9 "$pid" 2>/dev/null; done
+  ip link del "$VC_LINK$node" 2>/dev/null
+  wait_until 10 vc_no_holder "$node" || die "processes of $node do not die"
+  while read -r d; do vc_remove_cgroup "$d"; done < <(vc_node_cgroups "$node")
+  rm -f "$VC_STATE/$node".{pid,net,ready}
+}
+
+vc_no_holder() { [ -z "$(vc_holders "${1:-}")" ]; }
+
+# Kills what is left in a cgroup tree and removes it.
+vc_remove_cgroup() {
+  local top=$1
+  [ -d "$top" ] || return 0
+  wait_until 15 vc_try_remove_cgroup "$top" || note "vcluster: cannot remove cgroup $top"
+}
+
+vc_try_remove_cgroup() {
+  local f pid
+  while read -r f; do
+    [ "$(cat "${f%/*}/freezer.state" 2>/dev/null)" != FROZEN ] || echo THAWED >"${f%/*}/freezer.state"
+    for pid in $(cat "$f" 2>/dev/null); do
+      [ "$pid" -eq 0 ] || [ "$pid" -eq $$ ] || kill -9 "$pid" 2>/dev/null
+    done
+  done < <(find "$1" -name cgroup.procs)
+  find "$1" -depth -type d -exec rmdir {} + 2>/dev/null
+  [ ! -d "$1" ]
+}
