@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// policy: WHEN, WHO and HOW MANY GPUs. Pure: a Snapshot and Parameters in, Decisions out; time is
+// an argument, there is no randomness, and neither Slurm nor I/O is known here. The simulator
+// replays traces against the same decide().
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace flextrain::policy {
+
+// P(benefit) of a growth; formulas in facts and docs/policy.md. λ arrivals per second, O overhead,
+// S speed-up.
+enum class Gate {
+  kNone,               // always
+  kPrinted,            // exp(−λ·O/S) > P_th (FlexTrain as printed)
+  kBreakEven,          // exp(−λ·O·S/(S−1)) > P_th
+  kBreakEvenTakeBack,  // exp(−λ·O·(S+1)/(S−1)) > P_th
+};
+std::string_view gate_name(Gate gate);  // "none", "printed", "break-even", "break-even-take-back"
+Result<Gate> parse_gate(std::string_view text);
+
+struct Parameters {
+  Gate gate = Gate::kBreakEven;
+  double gate_probability = 0.6;              // P_th
+  int64_t arrival_window_seconds = 8 * 3600;  // over which λ is taken
+  int arrival_min_gpus = 1;                   // jobs asking fewer do not count for λ
+  double max_growth = 4.0;                    // times the initial allocation
+  bool require_empty_queue = true;            // grow only when no GPU job waits
+  bool remaining_time_guard = true;  // refuse unless R − R/S > O (the time saved exceeds the pause)
+  double default_overhead_seconds = 60;  // before the first measurement
+  int64_t cooldown_seconds = 0;          // after a switch
+  int64_t retry_after_failure_seconds = 60;
+};
+
+struct TableEntry {
+  int gpus = 0;
+  double tokens_per_second = 0;
+};
+
+struct NodeOffer {  // idle GPUs of one node that fit this job's companion request now
+  std::string node;
+  int gpus = 0;
+};
+
+struct CompanionView {
+  uint32_t job_id = 0;
+  std::string node;
+  int gpus = 0;
+};
+
+struct ElasticJobView {
+  uint32_t job_id = 0;
+  std::string user;
+  int64_t start_time = 0;
+  bool steady = false;  // running, agent registered, no switch under way
+  std::string not_steady_reason;
+  int base_gpus = 0;                        // guaranteed minimum
+  int held_gpus = 0;                        // base + companions
+  int max_gpus = 0;                         // the user's --elastic-max
+  std::vector<TableEntry> table;            // kept entries, ascending GPUs; empty = not known yet
+  std::optional<double> remaining_seconds;  // at the present speed
+  double grow_overhead_seconds = 0, shrink_overhead_seconds = 0;  // measured; 0 = not yet
+  int64_t last_switch_time = 0, last_failure_time = 0;
+  int failures = 0;  // in a row
+  std::vector<NodeOffer> offers;
+  std::vector<CompanionView> companions;
+};
+
+struct WaitingJob {  // a pending job that only GPUs keep from starting
+  uint32_t job_id = 0;
+  int64_t submit_time = 0;
+  int nodes = 1, gpus = 0, gpus_per_node = 0;  // gpus_per_node 0 = any spread
+  // Idle GPUs per node that this job could use, expanded ones not counted.
+  std::vector<NodeOffer> offers;
+  // Companions on nodes it could use.
+  std::vector<std::string> usable_nodes;
+};
+
+struct Arrival {
+  int64_t time = 0;
+  int gpus = 0;
+};
+
+struct Snapshot {
+  int64_t now = 0;
+  int64_t observed_since = 0;  // start of the arrival record; λ is over min(window, now − this)
+  std::vector<ElasticJobView> elastic;
+  std::vector<WaitingJob> waiting;  // in Slurm's order
+  int other_waiting_gpu_jobs =
+      0;  // pending GPU jobs that GPUs alone would not start (held, limits …)
+  std::vector<Arrival> arrivals;  // rigid arrivals within the window
+  int idle_gpus = 0, total_gpus = 0;
+};
+
+enum class DecisionKind { kGrow, kRefuseGrow, kShrink, kAbortReclaim };
+std::string_view decision_kind_name(DecisionKind kind);  // "grow", "refuse", "shrink", "abort"
+
+struct Decision {
+  DecisionKind kind = DecisionKind::kRefuseGrow;
+  uint32_t job_id = 0;   // the elastic job; 0 for kAbortReclaim
+  uint32_t for_job = 0;  // shrink/abort: the waiting job
+  int from_gpus = 0, to_gpus = 0;
+  std::vector<NodeOffer> take;           // grow: companions to submit, at most one per node
+  std::vector<uint32_t> give_back;       // shrink: companion job ids to leave
+  std::string rule;                      // short, stable: "gate", "queue-not-empty", "guard", …
+  std::string reason;                    // one sentence for people, with the numbers in it
+  std::string formula;                   // with the symbols of `inputs`
+  std::map<std::string, double> inputs;  // symbol → value, everything the formula used
+};
+
+// Shrinks come before growths. For each elastic job at most one decision. Deterministic.
+std::vector<Decision> decide(const Snapshot& snapshot, const Parameters& parameters);
+
+}  // namespace flextrain::policy
