@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// store: the controller's memory, one SQLite database. Owns the schema (sql/NNN_*.sql, compiled
+// into the library), the file and its side files; no SQL exists outside this folder, and only this
+// folder includes sqlite3.h.
+//
+// Two classes. Store writes (and reads); it is NOT thread-safe: the one writer thread that opened
+// it uses it, and it holds `<path>.lock` as long as it lives, so that no second controller writes.
+// Reader has a read-only connection of its own and may be called from any thread (calls take
+// turns); it sees what is committed.
+//
+// Errors. kUnavailable: locked by another process, or an I/O error; trying again may help.
+// kResourceExhausted: disk full. kDataLoss: damaged content. kFailedPrecondition: the database is
+// of a newer release. kNotFound: the named row does not exist. A failing call changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "store/rows.h"
+
+namespace flextrain::store {
+
+class Connection;  // store/connection.h
+
+// Whether statfs(2)'s f_type names a file system on which SQLite's WAL is unsafe (shared memory
+// does not reach other hosts): NFS, SMB, Lustre, GPFS, CephFS, FUSE and the like.
+bool is_network_file_system(int64_t statfs_magic);
+
+struct OpenOptions {
+  std::string path;  // parent folder must exist; the file gets mode 0600
+  int busy_timeout_ms = 5000;
+  std::optional<int64_t> statfs_magic;  // tests: instead of asking statfs
+  int64_t max_pages = 0;  // tests: makes the disk "full" at so many pages; 0 = no bound
+};
+
+struct Retention {
+  int days = 90;  // ended jobs, their companions and scalings, decisions, arrivals older than that
+};
+
+// Read path: every listing of the store. Listings come oldest first.
+class Queries {
+ public:
+  explicit Queries(Connection& connection) : connection_(connection) {}
+
+  Result<std::vector<ElasticJobRow>> jobs(const Filter& filter);
+  Result<ElasticJobRow> job(const JobKey& key);
+  // The newest run of that job id, kNotFound when there is none.
+  Result<ElasticJobRow> latest_job(uint32_t job_id);
+  Result<std::vector<CompanionRow>> companions(const Filter& filter);  // job_ids: base or own
+  Result<std::vector<CompanionRow>> companions_of(const JobKey& base, bool active_only);
+  Result<std::vector<IntentRow>> open_intents();
+  Result<IntentRow> intent(const std::string& id);
+  Result<std::vector<ScalingRow>> scalings(const Filter& filter);
+  Result<std::vector<DecisionRow>> decisions(const Filter& filter);
+  Result<DecisionRow> decision(int64_t id);
+  Result<Json> snapshot(int64_t id);
+  Result<ScaleTableRow> scale_table(const JobKey& job);
+  Result<ProgressRow> progress(const JobKey& job);
+  Result<std::vector<ProgressRow>> all_progress(bool active_only);
+  Result<std::vector<ArrivalRow>> arrivals_since(int64_t time);
+  int schema_version();
+
+ private:
+  Connection& connection_;
+};
+
+class Reader {
+ public:
+  static Result<std::unique_ptr<Reader>> open(const std::string& path, int busy_timeout_ms = 5000);
+  ~Reader();
+  // Runs `body` with the connection to itself; all it reads is of one moment.
+  // auto rows = reader->read([&](Queries& q) { return q.jobs(filter); });
+  template <typename Body>
+  auto read(Body&& body) -> decltype(body(std::declval<Queries&>())) {
+    Guard guard(*this);
+    return body(guard.queries);
+  }
+
+ private:
+  struct Guard {
+    explicit Guard(Reader& reader);
+    ~Guard();
+    Reader& reader;
+    Queries queries;
+  };
+  struct Impl;
+  explicit Reader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class Store {
+ public:
+  // Opens or creates the database: takes `<path>.lock`, quick_check, migrations, journal mode by
+  // file system. A damaged one is renamed to `<path>.corrupt-<UTC time>` and a new one is begun;
+  // open_note() then says so. kUnavailable when another process holds it.
+  static Result<std::unique_ptr<Store>> open(const OpenOptions& options);
+  ~Store();
+
+  const std::string& open_note() const;  // "" or what happened at open, one line for the log
+  std::string journal_mode() const;      // "wal" or "delete"
+  Queries& queries();
+
+  // Runs `body` in one transaction: all of its calls or none take effect. May not be nested.
+  Status transaction(const std::function<Status()>& body);
+
+  // Counters, both strictly growing over the life of the database.
+  Result<int64_t> next_epoch();     // once per controller start
+  Result<int64_t> next_sequence();  // once per order
+
+  // Inserts or replaces the row with that key.
+  Status put_job(const ElasticJobRow& row);
+  Status put_companion(const CompanionRow& row);
+  Status put_progress(const ProgressRow& row);  // only when newer than what is there
+  Status put_scale_table(const ScaleTableRow& row);
+  // kAlreadyExists when the job has another open intent.
+  Status put_intent(const IntentRow& row);
+  // Deletes the intent and stores the history row, in one transaction; returns the scaling's id.
+  // kNotFound when the intent is not open (it was finished before: the caller need do nothing).
+  Result<int64_t> finish_intent(const std::string& intent_id, const ScalingRow& row);
+
+  // Stores one tick: the snapshot (once, compressed; only when there are decisions) and the
+  // decisions that refer to it. A "refuse" or "abort" that repeats the newest decision of the same
+  // (job, for_job) in kind, rule, from and to is coalesced: the old row takes the new reason,
+  // inputs, snapshot and last_time, and its repeats count up. A snapshot nobody refers to any more
+  // is dropped. Returns the ids, in order.
+  Result<std::vector<int64_t>> record_tick(const Json& snapshot,
+                                           const std::vector<DecisionRow>& decisions);
+
+  // Arrivals already known (same cluster, job id, submit time) are left as they are.
+  Status record_arrivals(const std::vector<ArrivalRow>& rows);
+
+  // Deletes what is older and gives pages back. run_retention always; retention_if_due at most once
+  // a day (the time of the last run is in the database), true when it ran.
+  Status run_retention(int64_t now, const Retention& retention);
+  Result<bool> retention_if_due(int64_t now, const Retention& retention);
+
+ private:
+  struct Impl;
+  explicit Store(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace flextrain::store
