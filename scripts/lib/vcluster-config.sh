@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # shared with scripts/vcluster, which sources this
 # Names, addresses and configuration files of one virtual cluster. Everything that could clash
 # with a second cluster on this machine is derived from a hash of the root folder. Sourced by
 # scripts/vcluster; writes only below $VC_ROOT.
@@ -136,7 +137,7 @@ JobAcctGatherType=jobacct_gather/none
 SwitchType=switch/none
 ReturnToService=2
 SlurmdParameters=config_overrides
-SlurmdTimeout=30
+SlurmdTimeout=20
 MessageTimeout=20
 KillWait=10
 MinJobAge=300

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # shared with scripts/vcluster, which sources this
 # Life of the nodes: namespaces, network, cgroups, daemons. Sourced by scripts/vcluster.
 
 # ---- cgroups -----------------------------------------------------------------------------------
@@ -97,19 +98,21 @@ vc_in() {
     vc_enter_cgroup "$node"
     # shellcheck disable=SC2016
     exec nsenter -t "$pid" -m -u -i -n -p -C -- /bin/bash -c \
-      'cd -- "$1" 2>/dev/null || cd /; shift; exec "$@"' vcluster "$PWD" "$@"
+      'cd -- "$1" 2>/dev/null || cd /; shift; unset TMPDIR SLURM_CONF; exec "$@"' vcluster "$PWD" "$@"
   )
 }
 
-vc_launch() { # NODE: starts its namespaces in the background
+# NODE: starts its namespaces in the background. Until the tag is in its command line the child
+# keeps the lock (9), so that a `down` after a crash of `up` cannot miss it.
+vc_launch() {
   local node=$1 d
   rm -f "$VC_STATE/$node".{pid,net,ready}
   while read -r d; do mkdir -p "$d"; done < <(vc_node_cgroups "$node")
   (
     vc_enter_cgroup "$node"
     exec setsid unshare --mount --uts --ipc --net --pid --cgroup --fork --kill-child \
-      --propagation private "$VC_LIB/vcluster-init" "$VC_TAG" "$VC_ROOT" "$node"
-  ) </dev/null >"$VC_ROOT/log/init.$node.log" 2>&1 9>&- &
+      --propagation private "$VC_LIB/vcluster-init" "$VC_TAG" "$VC_ROOT" "$node" 9>&-
+  ) </dev/null >"$VC_ROOT/log/init.$node.log" 2>&1 &
 }
 
 vc_wire() { # NODE: its veth pair
@@ -162,9 +165,9 @@ vc_try_remove_cgroup() {
   local f pid
   while read -r f; do
     [ "$(cat "${f%/*}/freezer.state" 2>/dev/null)" != FROZEN ] || echo THAWED >"${f%/*}/freezer.state"
-    for pid in $(cat "$f" 2>/dev/null); do
+    while read -r pid; do
       [ "$pid" -eq 0 ] || [ "$pid" -eq $$ ] || kill -9 "$pid" 2>/dev/null
-    done
+    done < <(cat "$f" 2>/dev/null)
   done < <(find "$1" -name cgroup.procs)
   find "$1" -depth -type d -exec rmdir {} + 2>/dev/null
   [ ! -d "$1" ]
