@@ -10,12 +10,16 @@
 // behind, holding everything it still uses. Link the plugin with -Wl,-z,nodelete.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
+#include "protocol/auth.h"
 #include "slurm_plugin/cluster/cluster.h"
 #include "slurm_plugin/controller/controller_config.h"
 
@@ -28,9 +32,12 @@ struct ControllerDependencies {
   std::function<int64_t()> clock;
   // Called on the worker thread before anything else, e.g. to prime slurmctld's het-job cache.
   std::function<void()> on_worker_start;
-  // The folder of the numbered migrations is compiled in; a test may choose another authenticator:
-  // true = bodies are not munge credentials but plain text under the caller's own uid.
-  bool insecure_test_auth = false;
+  // How bodies are proven; null = munge.
+  std::shared_ptr<protocol::Authenticator> auth;
+  // SlurmUser, beside root an administrator towards sflex.
+  uid_t slurm_uid = 0;
+  // Shown by `sflex diag`.
+  std::string config_file, slurm_version;
 };
 
 // Thread-safe.

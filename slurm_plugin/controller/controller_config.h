@@ -32,6 +32,7 @@ struct ControllerConfig {
   std::string companion_partition, companion_qos;  // "" = the base's own
   int64_t companion_signal_seconds = 30;           // USR1 so long before a lease ends, 0 = never
   std::string companion_output = "/dev/null";      // as sbatch --output
+  bool share_base_nodes = false;  // companions on the base's own nodes too, where GPUs are idle
 
   int64_t companion_start_timeout = 60;  // submitted → all running, registered, checked
   int64_t grow_timeout = 300;            // order → report
@@ -41,7 +42,6 @@ struct ControllerConfig {
   policy::Parameters policy;
 
   int64_t retention_days = 90;
-  int64_t snapshot_retention_days = 14;
   LogLevel log_level = LogLevel::kInfo;
 };
 
