@@ -25,10 +25,6 @@ template <>
 MPI_Datatype mpi_type<double>() {
   return MPI_DOUBLE;
 }
-template <>
-MPI_Datatype mpi_type<int64_t>() {
-  return MPI_INT64_T;
-}
 
 class MpiCommunicator final : public Communicator {
  public:

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/model/layer_math.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace flextrain::trainer {
+namespace {
+
+// Cuts consecutive slices off a flat tensor.
+class Cutter {
+ public:
+  explicit Cutter(Tensor flat) : flat_(flat) {}
+  Tensor next(int64_t size) {
+    const Tensor part = flat_.slice(offset_, size);
+    offset_ += size;
+    return part;
+  }
+
+ private:
+  Tensor flat_;
+  int64_t offset_ = 0;
+};
+
+}  // namespace
+
+LayerMath::LayerMath(Backend& backend, const ModelConfig& model, int micro_batch_size)
+    : backend_(backend),
+      model_(model),
+      rows_(int64_t{micro_batch_size} * model.sequence),
+      hidden_(model.hidden),
+      ffn_(model.ffn),
+      vocab_(model.vocab),
+      attention_{micro_batch_size, model.sequence, model.heads, model.kv_heads,
+                 model.hidden / model.heads},
+      qkv_shape_{rows_, hidden_, attention_.qkv_width()},
+      wo_shape_{rows_, attention_.out_width(), hidden_},
+      gate_up_shape_{rows_, hidden_, 2 * ffn_},
+      down_shape_{rows_, ffn_, hidden_},
+      head_shape_{rows_, hidden_, vocab_} {}
+
+Result<std::unique_ptr<LayerMath>> LayerMath::make(Backend& backend, const ModelConfig& model,
+                                                   int micro_batch_size, Kinds kinds) {
+  std::unique_ptr<LayerMath> math(new LayerMath(backend, model, micro_batch_size));
+  RETURN_IF_ERROR(math->allocate(kinds));
+  return math;
+}
+
+Status LayerMath::allocate(Kinds kinds) {
+  kinds_ = kinds;
+  struct Need {
+    Tensor* tensor;
+    int64_t size;
+    bool wanted;
+  };
+  const bool any = kinds.block || kinds.head;
+  const Need needs[] = {{&normed_, rows_ * hidden_, any},
+                        {&normed_grad_, rows_ * hidden_, kinds.block},
+                        {&activated_, rows_ * ffn_, kinds.block},
+                        {&activated_grad_, rows_ * ffn_, kinds.block},
+                        {&gate_up_grad_, rows_ * 2 * ffn_, kinds.block},
+                        {&attention_grad_, rows_ * attention_.out_width(), kinds.block},
+                        {&qkv_grad_, rows_ * attention_.qkv_width(), kinds.block},
+                        {&logits_, rows_ * vocab_, kinds.head}};
+  for (const Need& need : needs) {
+    if (!need.wanted) continue;
+    ASSIGN_OR_RETURN(*need.tensor, backend_.allocate(DType::kFloat32, need.size));
+  }
+  return kinds.block ? make_rotation() : Status();
+}
+
+// Angles position · theta^(-2i/head_dim) (Su et al. 2021). long double is x87 code without variants
+// per machine, so the tables are the same everywhere.
+Status LayerMath::make_rotation() {
+  const int64_t half = attention_.head_dim / 2, size = attention_.length * half;
+  std::vector<float> cosine(static_cast<size_t>(size)), sine(cosine.size());
+  for (int64_t i = 0; i < half; ++i) {
+    const long double exponent = -2.0L * i / attention_.head_dim;
+    const long double frequency = std::pow(static_cast<long double>(model_.rope_theta), exponent);
+    for (int64_t position = 0; position < attention_.length; ++position) {
+      const auto at = static_cast<size_t>(position * half + i);
+      cosine[at] = static_cast<float>(std::cos(position * frequency));
+      sine[at] = static_cast<float>(std::sin(position * frequency));
+    }
+  }
+  ASSIGN_OR_RETURN(cosine_, backend_.allocate(DType::kFloat32, size));
+  ASSIGN_OR_RETURN(sine_, backend_.allocate(DType::kFloat32, size));
+  backend_.upload(cosine_, std::span<const float>(cosine));
+  backend_.upload(sine_, std::span<const float>(sine));
+  return {};
+}
+
+int64_t LayerMath::saved_size(planner::LayerId layer) const {
+  if (layer == 0) return 0;
+  if (layer == head_layer(model_)) return rows_ + rows_ * hidden_;
+  return 2 * rows_ + rows_ * (attention_.qkv_width() + attention_.out_width()) +
+         rows_ * attention_.heads + rows_ * hidden_ + rows_ * 2 * ffn_;
+}
+
+int64_t LayerMath::largest_gradient() const {
+  int64_t largest = hidden_;
+  if (kinds_.block)
+    for (const LinearShape& shape : {qkv_shape_, wo_shape_, gate_up_shape_, down_shape_})
+      largest = std::max(largest, shape.in * shape.out);
+  if (kinds_.head) largest = std::max(largest, vocab_ * hidden_);
+  return largest;
+}
+
+LayerMath::BlockSaved LayerMath::block_saved(Tensor saved) const {
+  Cutter cut(saved);
+  BlockSaved parts;
+  parts.qkv = cut.next(rows_ * attention_.qkv_width());
+  parts.attention = cut.next(rows_ * attention_.out_width());
+  parts.mid = cut.next(rows_ * hidden_);
+  parts.gate_up = cut.next(rows_ * 2 * ffn_);
+  parts.log_sum = cut.next(rows_ * attention_.heads);
+  parts.inverse_rms1 = cut.next(rows_);
+  parts.inverse_rms2 = cut.next(rows_);
+  return parts;
+}
+
+LayerMath::HeadSaved LayerMath::head_saved(Tensor saved) const {
+  Cutter cut(saved);
+  HeadSaved parts;
+  parts.norm_grad = cut.next(rows_ * hidden_);
+  parts.inverse_rms = cut.next(rows_);
+  return parts;
+}
+
+LayerMath::BlockParameters LayerMath::block_parameters(Tensor flat) const {
+  Cutter cut(flat);
+  BlockParameters parts;
+  parts.norm1 = cut.next(hidden_);
+  parts.qkv = cut.next(qkv_shape_.in * qkv_shape_.out);
+  parts.wo = cut.next(wo_shape_.in * wo_shape_.out);
+  parts.norm2 = cut.next(hidden_);
+  parts.gate_up = cut.next(gate_up_shape_.in * gate_up_shape_.out);
+  parts.down = cut.next(down_shape_.in * down_shape_.out);
+  return parts;
+}
+
+void LayerMath::embedding_forward(Tensor weights, Tensor tokens, Tensor out) {
+  backend_.embedding_forward(weights, tokens, out, hidden_);
+}
+
+void LayerMath::embedding_backward(Tensor tokens, Tensor out_grad, Tensor gradients,
+                                   GradientSink& sink) {
+  sink.embedding(tokens, out_grad, gradients, hidden_);
+}
+
+void LayerMath::block_forward(Tensor weights, Tensor x, Tensor out, Tensor saved) {
+  const BlockParameters w = block_parameters(weights);
+  const BlockSaved s = block_saved(saved);
+  const auto eps = static_cast<float>(model_.norm_eps);
+  backend_.rms_norm_forward(x, w.norm1, normed_, s.inverse_rms1, hidden_, eps);
+  backend_.linear_forward(normed_, w.qkv, s.qkv, qkv_shape_);
+  backend_.rope(s.qkv, cosine_, sine_, attention_, false);
+  backend_.attention_forward(s.qkv, s.attention, s.log_sum, attention_);
+  backend_.linear_forward(s.attention, w.wo, s.mid, wo_shape_);
+  backend_.add(s.mid, x, s.mid);
+  backend_.rms_norm_forward(s.mid, w.norm2, normed_, s.inverse_rms2, hidden_, eps);
+  backend_.linear_forward(normed_, w.gate_up, s.gate_up, gate_up_shape_);
+  backend_.swiglu_forward(s.gate_up, activated_, ffn_);
+  backend_.linear_forward(activated_, w.down, out, down_shape_);
+  backend_.add(out, s.mid, out);
+}
+
+void LayerMath::block_backward(Tensor weights, Tensor x, Tensor saved, Tensor grad,
+                               Tensor gradients, GradientSink& sink, bool first) {
+  const BlockParameters w = block_parameters(weights), g = block_parameters(gradients);
+  const BlockSaved s = block_saved(saved);
+  const auto eps = static_cast<float>(model_.norm_eps);
+  // Feed-forward half; the normed inputs are made again rather than kept.
+  backend_.linear_backward_input(grad, w.down, activated_grad_, down_shape_);
+  backend_.swiglu_backward(s.gate_up, activated_grad_, gate_up_grad_, activated_, ffn_);
+  sink.linear(grad, activated_, g.down, down_shape_, first);
+  backend_.rms_norm_forward(s.mid, w.norm2, normed_, s.inverse_rms2, hidden_, eps);
+  sink.linear(gate_up_grad_, normed_, g.gate_up, gate_up_shape_, first);
+  backend_.linear_backward_input(gate_up_grad_, w.gate_up, normed_grad_, gate_up_shape_);
+  sink.rms_norm(s.mid, w.norm2, s.inverse_rms2, normed_grad_, grad, g.norm2, first);
+  // Attention half.
+  sink.linear(grad, s.attention, g.wo, wo_shape_, first);
+  backend_.linear_backward_input(grad, w.wo, attention_grad_, wo_shape_);
+  backend_.attention_backward(s.qkv, s.attention, s.log_sum, attention_grad_, qkv_grad_,
+                              attention_);
+  backend_.rope(qkv_grad_, cosine_, sine_, attention_, true);
+  backend_.rms_norm_forward(x, w.norm1, normed_, s.inverse_rms1, hidden_, eps);
+  sink.linear(qkv_grad_, normed_, g.qkv, qkv_shape_, first);
+  backend_.linear_backward_input(qkv_grad_, w.qkv, normed_grad_, qkv_shape_);
+  sink.rms_norm(x, w.norm1, s.inverse_rms1, normed_grad_, grad, g.norm1, first);
+}
+
+void LayerMath::head_forward(Tensor weights, Tensor matrix, Tensor x, Tensor targets, Tensor saved,
+                             Tensor row_loss, float grad_scale, bool want_grad,
+                             Tensor matrix_gradient, GradientSink* sink, bool first) {
+  const HeadSaved s = head_saved(saved);
+  backend_.rms_norm_forward(x, weights.slice(0, hidden_), normed_, s.inverse_rms, hidden_,
+                            static_cast<float>(model_.norm_eps));
+  backend_.linear_forward(normed_, matrix, logits_, head_shape_);
+  backend_.softmax_cross_entropy(logits_, targets, row_loss, vocab_, grad_scale, want_grad);
+  if (!want_grad) return;
+  backend_.linear_backward_input(logits_, matrix, s.norm_grad, head_shape_);
+  sink->linear(logits_, normed_, matrix_gradient, head_shape_, first);
+}
+
+void LayerMath::head_backward(Tensor weights, Tensor x, Tensor saved, Tensor grad, Tensor gradients,
+                              GradientSink& sink, bool first) {
+  const HeadSaved s = head_saved(saved);
+  backend_.fill_zero(grad);
+  sink.rms_norm(x, weights.slice(0, hidden_), s.inverse_rms, s.norm_grad, grad,
+                gradients.slice(0, hidden_), first);
+}
+
+}  // namespace flextrain::trainer
