@@ -145,5 +145,25 @@ Json to_json(const ByeRequest& m);
 Json to_json(const QueryRequest& m);
 template <typename Message>
 Result<Message> from_json(const Json& json);  // specialised for each of the above
+template <>
+Result<Envelope> from_json<Envelope>(const Json& json);
+template <>
+Result<RegisterRequest> from_json<RegisterRequest>(const Json& json);
+template <>
+Result<RegisterResponse> from_json<RegisterResponse>(const Json& json);
+template <>
+Result<ScaleTableRequest> from_json<ScaleTableRequest>(const Json& json);
+template <>
+Result<ProgressRequest> from_json<ProgressRequest>(const Json& json);
+template <>
+Result<PollRequest> from_json<PollRequest>(const Json& json);
+template <>
+Result<Order> from_json<Order>(const Json& json);
+template <>
+Result<ReportRequest> from_json<ReportRequest>(const Json& json);
+template <>
+Result<ByeRequest> from_json<ByeRequest>(const Json& json);
+template <>
+Result<QueryRequest> from_json<QueryRequest>(const Json& json);
 
 }  // namespace flextrain::protocol
