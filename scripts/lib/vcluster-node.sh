@@ -36,9 +36,9 @@ vc_detect_cgroup() {
     fi
     rmdir "$f/$probe" "$d/$probe" 2>/dev/null
     note "vcluster: cgroup v1 is read-only here: GPUs are counted but not constrained"
-  elif [ -f /sys/fs/cgroup/cgroup.controllers ]; then
-    if mkdir "/sys/fs/cgroup/$probe" 2>/dev/null; then
-      rmdir "/sys/fs/cgroup/$probe"
+  elif d=$(vc_v2_mount) && [ -n "$d" ] && ! grep -qv '^0::' /proc/self/cgroup; then # no hybrid
+    if mkdir "$d/$probe" 2>/dev/null; then
+      rmdir "$d/$probe"
       echo v2
       return
     fi
@@ -49,18 +49,18 @@ vc_detect_cgroup() {
   echo none
 }
 
-# The folders that a process of NODE belongs in (v2 keeps processes in a leaf).
+# The folders that make up NODE's cgroup.
 vc_node_cgroups() {
   case $VC_CGROUP_KIND in
     v1) printf '%s\n' "$(vc_v1_mount freezer)/$VC_CGROUP/$1" "$(vc_v1_mount devices)/$VC_CGROUP/$1" ;;
-    v2) printf '%s\n' "/sys/fs/cgroup/$VC_CGROUP/$1" ;;
+    v2) printf '%s\n' "$(vc_v2_mount)/$VC_CGROUP/$1" ;;
   esac
 }
 
-vc_enter_cgroup() { # moves the calling (sub)shell
+# Moves the calling (sub)shell into NODE's cgroup.
+vc_enter_cgroup() {
   local d
   while read -r d; do
-    [ "$VC_CGROUP_KIND" != v2 ] || [ ! -d "$d/daemons" ] || d=$d/daemons
     echo "$BASHPID" >"$d/cgroup.procs" || return 1
   done < <(vc_node_cgroups "$1")
 }
@@ -113,6 +113,7 @@ vc_launch() {
     exec setsid unshare --mount --uts --ipc --net --pid --cgroup --fork --kill-child \
       --propagation private "$VC_LIB/vcluster-init" "$VC_TAG" "$VC_ROOT" "$node" 9>&-
   ) </dev/null >"$VC_ROOT/log/init.$node.log" 2>&1 &
+  disown # its end is no news for this shell
 }
 
 vc_wire() { # NODE: its veth pair
