@@ -105,7 +105,8 @@ class Store {
   std::string journal_mode() const;      // "wal" or "delete"
   Queries& queries();
 
-  // Runs `body` in one transaction: all of its calls or none take effect. May not be nested.
+  // Runs `body` in one transaction: all of its calls or none take effect. Nested calls are part of
+  // the outermost one, which an inner failure must be returned to.
   Status transaction(const std::function<Status()>& body);
 
   // Counters, both strictly growing over the life of the database.
@@ -124,10 +125,11 @@ class Store {
   Result<int64_t> finish_intent(const std::string& intent_id, const ScalingRow& row);
 
   // Stores one tick: the snapshot (once, compressed; only when there are decisions) and the
-  // decisions that refer to it. A "refuse" or "abort" that repeats the newest decision of the same
-  // (job, for_job) in kind, rule, from and to is coalesced: the old row takes the new reason,
-  // inputs, snapshot and last_time, and its repeats count up. A snapshot nobody refers to any more
-  // is dropped. Returns the ids, in order.
+  // decisions that refer to it. A "refuse" that equals the newest decision of its job in kind,
+  // rule, for_job, from and to is coalesced, and so is an "abort" with the newest one for its
+  // waiting job: the old row takes the new reason, formula, inputs, snapshot and last_time, its
+  // repeats count up. A snapshot nobody refers to any more is dropped; takes first_time and
+  // last_time from the rows. Returns the ids, in order.
   Result<std::vector<int64_t>> record_tick(const Json& snapshot,
                                            const std::vector<DecisionRow>& decisions);
 
