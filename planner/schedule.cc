@@ -2,13 +2,13 @@
 // Making schedules.
 //
 // Freedom from deadlock is by construction. First each stage gets an order of its computations
-// (warm-up forwards, then one forward and one backward in turn, then the rest), and the orders are
-// run on an ideal time line (forward 1, backward 2, transfers 0). Every computation and every
-// transfer, the Send and its Recv as ONE event, then has a place in one global order: by time, a
-// transfer at the end of the computation that made it. A stage's list is what it takes part in, in
-// that global order. Under rendezvous sends the first event that has not happened can always happen
-// (all earlier ones have, on all stages), so no execution can get stuck, whatever the real times.
-// For the same reason messages between two stages are sent and received in the same order.
+// (warm-up forwards, then one forward and one backward in turn, then the rest). The orders are run
+// on an ideal time line (forward 1, backward 2, transfers 0), on which a transfer happens when
+// neither side computes. Every computation and every transfer, the Send and its Recv as ONE event,
+// thereby gets a place in one global order, and a stage's list is what it takes part in, in that
+// order. Under rendezvous sends the first event that has not happened can always happen (all
+// earlier ones have, on all stages), so no execution gets stuck, whatever the real times. For the
+// same reason messages between two stages are sent and received in the same order.
 #include "planner/schedule.h"
 
 #include <algorithm>
@@ -58,71 +58,149 @@ std::vector<Compute> direction_order(const Shape& shape, bool backward) {
   return order;
 }
 
-// Computations of one stage with their begins on the ideal time line.
-struct StageRun {
-  std::vector<Compute> order;
-  std::vector<int64_t> begin;
-  int64_t now = 0;
-};
-
 constexpr int64_t kForwardTime = 1, kBackwardTime = 2;
 
-// Runs the orders on the ideal time line. Returns the stages that are stuck (none = complete).
-std::vector<int> run_ideal(const Shape& shape, std::vector<StageRun>& runs) {
-  const size_t cells =
-      static_cast<size_t>(shape.last_position() + 1) * static_cast<size_t>(shape.micro_batches);
-  std::vector<int64_t> forward_end(cells, -1), backward_end(cells, -1);
-  const auto cell = [&](int position, int micro_batch) {
-    return static_cast<size_t>(position) * shape.micro_batches + micro_batch;
-  };
-  // When the input of a computation is there; -1 while it is not.
-  const auto ready = [&](int stage, const Compute& compute) -> int64_t {
-    const int position = shape.position(stage, compute.chunk);
-    if (!compute.backward) {
-      return position == 0 ? 0 : forward_end[cell(position - 1, compute.micro_batch)];
-    }
-    const int64_t own = forward_end[cell(position, compute.micro_batch)];
-    if (position == shape.last_position() || own < 0) return own;
-    const int64_t next = backward_end[cell(position + 1, compute.micro_batch)];
-    return next < 0 ? -1 : std::max(own, next);
-  };
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (int stage = 0; stage < shape.stages; ++stage) {
-      StageRun& run = runs[stage];
-      while (run.begin.size() < run.order.size()) {
-        const Compute& compute = run.order[run.begin.size()];
-        const int64_t input = ready(stage, compute);
-        if (input < 0) break;
-        const int64_t begin = std::max(run.now, input);
-        run.begin.push_back(begin);
-        run.now = begin + (compute.backward ? kBackwardTime : kForwardTime);
-        auto& ends = compute.backward ? backward_end : forward_end;
-        ends[cell(shape.position(stage, compute.chunk), compute.micro_batch)] = run.now;
-        progress = true;
-      }
-    }
-  }
-  std::vector<int> stuck;
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    if (runs[stage].begin.size() < runs[stage].order.size()) stuck.push_back(stage);
-  }
-  return stuck;
+int64_t duration(const Compute& compute) { return compute.backward ? kBackwardTime : kForwardTime; }
+
+// Where the result of a computation goes: a position in the order of execution, or -1.
+int target_position(const Shape& shape, int stage, const Compute& compute) {
+  const int position = shape.position(stage, compute.chunk);
+  if (compute.backward) return position - 1;
+  return position == shape.last_position() ? -1 : position + 1;
 }
 
-// The computations of all stages with `warm_up` forwards before the first backward. With a last
-// group that is not full a stage may need more warm-up than asked for: then it gets it, one at a
-// time, until the run completes. That ends at the latest when all forwards precede all backwards,
-// an order that always completes because both directions have the same order on all stages.
-std::vector<StageRun> order_computations(const Shape& shape, std::vector<int> warm_up) {
+// One event of the global order; a transfer stands for a Send and its Recv.
+struct Event {
+  bool is_transfer = false;
+  int stage = 0;  // that computes or sends
+  Compute compute;
+};
+
+// Whether a stage whose receiver is computing waits for it before it computes on. With kAlways a
+// Send stands right after its computation and no output outlives the next computation; with kNever
+// the Send moves to the first moment at which neither side computes.
+enum class Waiting { kAlways, kNever };
+
+struct Run {
+  std::vector<Event> events;
+  int64_t makespan = 0;
+  std::vector<int> stuck;  // stages that cannot go on; empty = complete
+};
+
+// Runs the orders on the ideal time line.
+class IdealRun {
+ public:
+  using Orders = std::vector<std::vector<Compute>>;
+
+  IdealRun(const Shape& shape, const Orders& orders, Waiting waiting)
+      : shape_(shape), orders_(orders), waiting_(waiting), stages_(shape.stages) {
+    const size_t cells =
+        static_cast<size_t>(shape.last_position() + 1) * static_cast<size_t>(shape.micro_batches);
+    for (auto& arrived : arrived_) arrived.assign(cells, false);
+    forward_done_.assign(cells, false);
+    for (int micro_batch = 0; micro_batch < shape.micro_batches; ++micro_batch) {
+      arrived_[0][cell(0, micro_batch)] = true;
+      arrived_[1][cell(shape.last_position(), micro_batch)] = true;
+    }
+  }
+
+  Run run() {
+    for (;;) {
+      for (int stage = 0; stage < shape_.stages; ++stage) finish(stage);
+      for (int stage = 0; stage < shape_.stages; ++stage) hand_over(stage);
+      for (int stage = 0; stage < shape_.stages; ++stage) start(stage);
+      int64_t next = -1;
+      for (const StageState& state : stages_) {
+        if (state.computing && (next < 0 || state.end < next)) next = state.end;
+      }
+      if (next < 0) break;
+      now_ = next;
+    }
+    result_.makespan = now_;
+    for (int stage = 0; stage < shape_.stages; ++stage) {
+      if (stages_[stage].next < orders_[stage].size()) result_.stuck.push_back(stage);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  struct StageState {
+    size_t next = 0;  // index into the order
+    bool computing = false;
+    int64_t end = 0;
+    std::vector<Compute> outbox;  // results not handed over yet
+  };
+
+  size_t cell(int position, int micro_batch) const {
+    return static_cast<size_t>(position) * shape_.micro_batches + micro_batch;
+  }
+  std::vector<bool>& arrived(const Compute& compute) { return arrived_[compute.backward ? 1 : 0]; }
+
+  void finish(int stage) {
+    StageState& state = stages_[stage];
+    if (!state.computing || state.end > now_) return;
+    state.computing = false;
+    const Compute& compute = orders_[stage][state.next - 1];
+    if (!compute.backward) {
+      forward_done_[cell(shape_.position(stage, compute.chunk), compute.micro_batch)] = true;
+    }
+    const int target = target_position(shape_, stage, compute);
+    if (target < 0) return;
+    if (target % shape_.stages == stage) {
+      arrived(compute)[cell(target, compute.micro_batch)] = true;
+    } else {
+      state.outbox.push_back(compute);
+    }
+  }
+
+  void hand_over(int stage) {
+    StageState& state = stages_[stage];
+    if (state.computing) return;
+    std::erase_if(state.outbox, [&](const Compute& compute) {
+      const int target = target_position(shape_, stage, compute);
+      if (stages_[target % shape_.stages].computing) return false;
+      arrived(compute)[cell(target, compute.micro_batch)] = true;
+      result_.events.push_back({true, stage, compute});
+      return true;
+    });
+  }
+
+  void start(int stage) {
+    StageState& state = stages_[stage];
+    if (state.computing || state.next == orders_[stage].size()) return;
+    const Compute& compute = orders_[stage][state.next];
+    const size_t own = cell(shape_.position(stage, compute.chunk), compute.micro_batch);
+    if (!arrived(compute)[own] || (compute.backward && !forward_done_[own])) return;
+    if (waiting_ == Waiting::kAlways && !state.outbox.empty()) return;
+    state.computing = true;
+    state.end = now_ + duration(compute);
+    ++state.next;
+    result_.events.push_back({false, stage, compute});
+  }
+
+  Shape shape_;
+  const Orders& orders_;
+  Waiting waiting_;
+  std::vector<StageState> stages_;
+  std::array<std::vector<bool>, 2> arrived_;  // [backward][position and micro-batch]: input there
+  std::vector<bool> forward_done_;
+  int64_t now_ = 0;
+  Run result_;
+};
+
+// The best run of all stages with `warm_up` forwards before the first backward. With a last group
+// that is not full a stage may need more warm-up than asked for: then it gets it, one at a time,
+// until the run completes. That ends at the latest when all forwards precede all backwards, an
+// order that always completes because each direction has the same order on all stages.
+std::vector<Event> global_order(const Shape& shape, std::vector<int> warm_up) {
   const std::vector<Compute> forwards = direction_order(shape, false);
   const std::vector<Compute> backwards = direction_order(shape, true);
   const int total = shape.per_stage();
   for (;;) {
-    std::vector<StageRun> runs(shape.stages);
+    IdealRun::Orders orders(shape.stages);
     for (int stage = 0; stage < shape.stages; ++stage) {
       const int ahead = std::min(warm_up[stage], total);
-      std::vector<Compute>& order = runs[stage].order;
+      std::vector<Compute>& order = orders[stage];
       order.reserve(2 * static_cast<size_t>(total));
       order.insert(order.end(), forwards.begin(), forwards.begin() + ahead);
       for (int i = ahead; i < total; ++i) {
@@ -131,19 +209,16 @@ std::vector<StageRun> order_computations(const Shape& shape, std::vector<int> wa
       }
       order.insert(order.end(), backwards.begin() + (total - ahead), backwards.end());
     }
-    const std::vector<int> stuck = run_ideal(shape, runs);
-    if (stuck.empty()) return runs;
-    for (const int stage : stuck) ++warm_up[stage];
+    Run run = IdealRun(shape, orders, Waiting::kAlways).run();
+    if (run.stuck.empty()) {
+      // Plain 1F1B loses nothing by waiting; interleaved does.
+      if (shape.virtual_stages == 1) return std::move(run.events);
+      Run late = IdealRun(shape, orders, Waiting::kNever).run();
+      return std::move(late.makespan < run.makespan ? late.events : run.events);
+    }
+    for (const int stage : run.stuck) ++warm_up[stage];
   }
 }
-
-// One event of the global order; a transfer stands for a Send and its Recv.
-struct Event {
-  int64_t time = 0;
-  bool is_compute = false;  // transfers first at equal times
-  int stage = 0;            // of the computation
-  Compute compute;
-};
 
 // Hands out the smallest free slot of a stage.
 class SlotPool {
@@ -169,26 +244,12 @@ class Emitter {
         pools_(shape.stages),
         slot_of_(static_cast<size_t>(shape.last_position() + 1) * shape.micro_batches, -1) {}
 
-  Schedule run(const std::vector<StageRun>& runs) {
-    std::vector<Event> events;
-    for (int stage = 0; stage < shape_.stages; ++stage) {
-      const StageRun& run = runs[stage];
-      for (size_t i = 0; i < run.order.size(); ++i) {
-        const Compute& compute = run.order[i];
-        events.push_back({run.begin[i], true, stage, compute});
-        if (peer_position(stage, compute) < 0) continue;
-        const int64_t took = compute.backward ? kBackwardTime : kForwardTime;
-        events.push_back({run.begin[i] + took, false, stage, compute});
-      }
-    }
-    std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
-      return std::pair(a.time, a.is_compute) < std::pair(b.time, b.is_compute);
-    });
+  Schedule run(const std::vector<Event>& events) {
     for (const Event& event : events) {
-      if (event.is_compute) {
-        compute(event.stage, event.compute);
-      } else {
+      if (event.is_transfer) {
         transfer(event.stage, event.compute);
+      } else {
+        compute(event.stage, event.compute);
       }
     }
     for (StageActions& actions : schedule_) {
@@ -201,29 +262,27 @@ class Emitter {
   }
 
  private:
-  // Where the result of a computation goes: a position on another stage, or -1.
-  int peer_position(int stage, const Compute& compute) const {
-    if (shape_.stages == 1) return -1;
-    const int position = shape_.position(stage, compute.chunk);
-    if (compute.backward) return position - 1;
-    return position == shape_.last_position() ? -1 : position + 1;
+  // Whether a backward's gradient goes to another stage, so that its slot is needed for that.
+  bool leaves(int stage, const Compute& compute) const {
+    return shape_.stages > 1 && target_position(shape_, stage, compute) >= 0;
   }
 
-  int& slot_of(int position, int micro_batch) {
-    return slot_of_[static_cast<size_t>(position) * shape_.micro_batches + micro_batch];
+  size_t cell(int position, int micro_batch) const {
+    return static_cast<size_t>(position) * shape_.micro_batches + micro_batch;
   }
+  int& slot_of(int position, int micro_batch) { return slot_of_[cell(position, micro_batch)]; }
 
   void compute(int stage, const Compute& compute) {
     int& slot = slot_of(shape_.position(stage, compute.chunk), compute.micro_batch);
     if (slot < 0) slot = pools_[stage].acquire();
     schedule_[stage].push_back({compute.backward ? ActionKind::kBackward : ActionKind::kForward,
                                 compute.micro_batch, compute.chunk, -1, slot});
-    if (compute.backward && peer_position(stage, compute) < 0) pools_[stage].release(slot);
+    if (compute.backward && !leaves(stage, compute)) pools_[stage].release(slot);
   }
 
   void transfer(int stage, const Compute& compute) {
     const int own_slot = slot_of(shape_.position(stage, compute.chunk), compute.micro_batch);
-    const int position = peer_position(stage, compute);
+    const int position = target_position(shape_, stage, compute);
     const int peer = position % shape_.stages;
     int& peer_slot = slot_of(position, compute.micro_batch);
     if (peer_slot < 0) peer_slot = pools_[peer].acquire();
@@ -281,13 +340,13 @@ Result<Schedule> make_1f1b(int stages, int virtual_stages, int micro_batches) {
     warm_up[stage] = virtual_stages == 1 ? stages - 1 - stage
                                          : 2 * (stages - 1 - stage) + (virtual_stages - 1) * stages;
   }
-  return Emitter(shape).run(order_computations(shape, std::move(warm_up)));
+  return Emitter(shape).run(global_order(shape, std::move(warm_up)));
 }
 
 Result<Schedule> make_gpipe(int stages, int virtual_stages, int micro_batches) {
   RETURN_IF_ERROR(check_shape(stages, virtual_stages, micro_batches));
   const Shape shape{stages, virtual_stages, micro_batches};
-  return Emitter(shape).run(order_computations(shape, std::vector<int>(stages, shape.per_stage())));
+  return Emitter(shape).run(global_order(shape, std::vector<int>(stages, shape.per_stage())));
 }
 
 Result<Schedule> schedule_of(const Plan& plan, int pipeline) {

@@ -4,6 +4,13 @@
 // A schedule is, per stage of one pipeline, the list of actions that stage executes in order. All
 // ranks of a stage's tensor-parallel group execute the same list. Sends are rendezvous: a Send ends
 // only when its Recv has begun, and the checker proves freedom from deadlock under that rule.
+//
+// A slot (numbered per stage, over all its chunks) belongs to one micro-batch of one chunk from its
+// RecvForward (or Forward on the first chunk) to the last of its Backward, SendForward and
+// SendBackward. What is sent and received lives in it: the input, the output, the incoming and the
+// outgoing gradient. Between a Recv and the computation that needs it, and (interleaved 1F1B) also
+// between a computation and its Send, other computations may stand; so buffers are per slot.
+// Between two stages messages are sent and received in the same order.
 #pragma once
 
 #include <string>
