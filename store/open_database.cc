@@ -5,6 +5,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -51,7 +52,8 @@ Status set_journal(Connection& connection, bool network) {
 }
 
 Status quick_check(Connection& connection) {
-  ASSIGN_OR_RETURN(const std::string answer, connection.text("PRAGMA quick_check(1)"));
+  ASSIGN_OR_RETURN(std::string answer, connection.text("PRAGMA quick_check(1)"));
+  std::replace(answer.begin(), answer.end(), '\n', ' ');
   if (answer != "ok") return data_loss("database {} is damaged: {}", connection.path(), answer);
   return {};
 }

@@ -139,8 +139,8 @@ struct ScaleTableRow {
 
 // What a listing asks for. Empty/0 fields do not restrict.
 struct Filter {
-  std::vector<uint32_t> job_ids;
-  std::string user;
+  std::vector<uint32_t> job_ids = {};
+  std::string user = {};
   int64_t start = 0, end = 0;  // rows alive (jobs, companions) or dated within [start, end]
   bool active_only = false;    // jobs, companions: not ended
   int64_t limit = 10000;       // newest first when cut
