@@ -5,6 +5,8 @@
 # shellcheck disable=SC2016,SC2317 # cases are called by name; their scripts expand in the job
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/e2e/mpi_ring.sh
+. "$(dirname "${BASH_SOURCE[0]}")/mpi_ring.sh"
 
 e2e_cluster --preempt
 eval "$(vc env)"
@@ -77,31 +79,7 @@ test_private() {
 test_mpi_ring() {
   local dir
   dir=$(home alice)/ring
-  mkdir -p "$dir"
-  cat >"$dir/ring.c" <<'C'
-#include <mpi.h>
-#include <stdio.h>
-int main(int argc, char **argv) {
-  int rank, size, token = 0, name_length;
-  char name[MPI_MAX_PROCESSOR_NAME];
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  MPI_Get_processor_name(name, &name_length);
-  if (rank > 0) MPI_Recv(&token, 1, MPI_INT, rank - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  token += rank + 1;
-  MPI_Send(&token, 1, MPI_INT, (rank + 1) % size, 0, MPI_COMM_WORLD);
-  if (rank == 0) {
-    MPI_Recv(&token, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    printf("token %d of %d ranks\n", token, size);
-  }
-  printf("rank %d on %s\n", rank, name);
-  MPI_Finalize();
-  return 0;
-}
-C
-  mpicc -O1 -o "$dir/ring" "$dir/ring.c"
-  vc exec ctl chown -R alice: "$dir"
+  build_ring alice
   as alice sbatch --wait -o ring/srun.out -N2 --ntasks-per-node=2 --gres=gpu:2 --wrap='
     export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1
     srun --mpi=pmix ring/ring'
