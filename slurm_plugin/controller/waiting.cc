@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "slurm_plugin/controller/waiting.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "protocol/elastic_request.h"
+#include "slurm_plugin/cluster/gres_text.h"
+#include "slurm_plugin/controller/node_list.h"
+
+namespace flextrain::slurm_plugin {
+namespace {
+
+// A node that backfill keeps for a pending job is idle for that queue, though not for a companion.
+// Everything else that makes a node unusable stays.
+bool usable_for_queue(const NodeRecord& node) {
+  if (node.usable) return true;
+  const std::string state = to_lower(node.state);
+  if (state.find("planned") == std::string::npos) return false;
+  for (const std::string_view bad : {"down", "drain", "fail", "power", "reboot", "maint", "unknown",
+                                     "not_responding", "*", "reserved", "invalid"}) {
+    if (state.find(bad) != std::string::npos) return false;
+  }
+  return true;
+}
+
+int partition_tier(const ClusterView& view, const JobRecord& job) {
+  int tier = 0;
+  for (const std::string& name : split(job.partition, ',')) {
+    for (const PartitionRecord& partition : view.partitions) {
+      if (partition.name == name) tier = std::max(tier, partition.priority_tier);
+    }
+  }
+  return tier;
+}
+
+// Slurm's order among pending jobs: partition tier, priority, then age (slurm.conf(5)).
+std::vector<const JobRecord*> in_queue_order(const ClusterView& view,
+                                             std::vector<const JobRecord*> jobs) {
+  std::map<const JobRecord*, int> tiers;
+  for (const JobRecord* job : jobs) tiers[job] = partition_tier(view, *job);
+  std::stable_sort(jobs.begin(), jobs.end(), [&](const JobRecord* a, const JobRecord* b) {
+    if (tiers[a] != tiers[b]) return tiers[a] > tiers[b];
+    if (a->priority != b->priority) return a->priority > b->priority;
+    if (a->submit_time != b->submit_time) return a->submit_time < b->submit_time;
+    return a->job_id < b->job_id;
+  });
+  return jobs;
+}
+
+}  // namespace
+
+WaitKind classify_waiting(const JobRecord& job, int64_t now) {
+  if (job.state != JobState::kPending || job.gpus_requested <= 0) return WaitKind::kNone;
+  if (protocol::companion_from_comment(job.admin_comment)) return WaitKind::kNone;
+  if (job.held || job.eligible_time == 0 || job.eligible_time > now) return WaitKind::kOther;
+  // "None": submitted a moment ago, the scheduler has not looked yet.
+  const std::string reason = to_lower(job.state_reason);
+  const bool gpus_alone =
+      reason.empty() || reason == "none" || reason == "resources" || reason == "priority";
+  return gpus_alone ? WaitKind::kGpus : WaitKind::kOther;
+}
+
+WaitingView waiting_view(const ClusterView& view, const NodeAmounts& taken,
+                         const NodeAmounts& promised) {
+  WaitingView result;
+  std::vector<const JobRecord*> pending;
+  for (const JobRecord& job : view.jobs) {
+    const WaitKind kind = classify_waiting(job, view.now);
+    if (kind == WaitKind::kGpus) pending.push_back(&job);
+    if (kind == WaitKind::kOther) ++result.other_waiting_gpu_jobs;
+  }
+  for (const JobRecord* job : in_queue_order(view, std::move(pending))) {
+    policy::WaitingJob waiting;
+    waiting.job_id = job->job_id;
+    waiting.submit_time = job->submit_time;
+    waiting.nodes = std::max(1, job->nodes_requested);
+    waiting.gpus = job->gpus_requested;
+    waiting.gpus_per_node = gpus_in(job->tres_per_node).count;
+    const NodeNeeds needs = needs_of_waiting(*job);
+    for (const NodeRecord& node : view.nodes) {
+      if (!usable_for_queue(node) || !node_matches(node, needs)) continue;
+      if (blocked_by_reservation(view, node.name, needs.reservation, view.now + 1)) continue;
+      waiting.usable_nodes.push_back(node.name);
+      NodeAmount used;
+      if (const auto claim = taken.find(node.name); claim != taken.end()) used = claim->second;
+      if (const auto back = promised.find(node.name); back != promised.end()) {
+        used.gpus -= back->second.gpus;
+        used.cpus -= back->second.cpus;
+        used.memory_mib -= back->second.memory_mib;
+      }
+      const int gpus = free_gpus(node, needs, used);
+      if (gpus > 0) waiting.offers.push_back({node.name, gpus});
+    }
+    result.waiting.push_back(std::move(waiting));
+  }
+  return result;
+}
+
+std::map<std::string, int64_t> planned_starts(const ClusterView& view) {
+  std::map<std::string, int64_t> starts;
+  for (const JobRecord& job : view.jobs) {
+    if (job.state != JobState::kPending || job.start_time <= view.now) continue;
+    if (protocol::companion_from_comment(job.admin_comment)) continue;
+    const auto nodes = expand_host_list(job.planned_nodes);
+    if (!nodes.ok()) continue;
+    for (const std::string& node : *nodes) {
+      const auto [at, inserted] = starts.emplace(node, job.start_time);
+      if (!inserted) at->second = std::min(at->second, job.start_time);
+    }
+  }
+  return starts;
+}
+
+}  // namespace flextrain::slurm_plugin
