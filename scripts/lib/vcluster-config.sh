@@ -148,8 +148,8 @@ GresTypes=gpu
 AccountingStorageType=accounting_storage/none
 SchedulerType=$sched
 SchedulerParameters=batch_sched_delay=0,bf_interval=2,sched_interval=10,bf_continue
-PriorityType=priority/multifactor
-PriorityWeightAge=1000
+PriorityType=priority/basic
+MailProg=/bin/true
 CONF
     case $VC_CGROUP_KIND in
       none) printf 'ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n' ;;
