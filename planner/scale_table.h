@@ -78,6 +78,9 @@ struct ScaleRequest {
   std::string device_type;
   double significant_gain = 0.05;   // rule 3: relative gain over the last kept entry
   double speedup_tolerance = 0.35;  // rule 2: relative difference of the two predicted speed-ups
+  // The Plan that was profiled: tells the calibration where the layers were. Without it a regular
+  // Plan of the measured degrees with unit costs is assumed, which is what a first run uses.
+  std::optional<Plan> measured_plan;
 };
 
 // The profile re-sharded onto every feasible layout of 1 … max_gpus GPUs (DP divides the global

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// FlexTrain's filter over the scale table.
+#include <algorithm>
+#include <cmath>
+
+#include "planner/predict.h"
+
+namespace flextrain::planner {
+namespace {
+
+// Changes below this share count as no change, so that rounding never looks like a direction.
+constexpr double kNoChange = 1e-9;
+
+int direction(double before, double after) {
+  const double change = (after - before) / before;
+  if (change > kNoChange) return 1;
+  return change < -kNoChange ? -1 : 0;
+}
+
+// Why `entry` is dropped; "" when it is kept.
+std::string drop_reason(const ScaleEntry& entry, const ScaleEntry& previous,
+                        const ScaleEntry& last_kept, double best_kept,
+                        const ScaleRequest& request) {
+  const int model_direction = direction(previous.model_step_seconds, entry.model_step_seconds);
+  const int profile_direction = direction(previous.step_seconds, entry.step_seconds);
+  if (model_direction * profile_direction < 0) {
+    return fmt::format(
+        "rule 1: against {} GPUs the model goes from {:.6g} to {:.6g} s, the profile from {:.6g} "
+        "to {:.6g} s: opposite directions",
+        previous.shape.gpus, previous.model_step_seconds, entry.model_step_seconds,
+        previous.step_seconds, entry.step_seconds);
+  }
+  const double model_speedup = last_kept.model_step_seconds / entry.model_step_seconds;
+  const double profile_speedup = last_kept.step_seconds / entry.step_seconds;
+  const double difference = std::abs(model_speedup - profile_speedup) / profile_speedup;
+  if (difference > request.speedup_tolerance) {
+    return fmt::format(
+        "rule 2: over {} GPUs the model predicts a speed-up of {:.4g}, the profile {:.4g}; they "
+        "differ by {:.1f} %, more than {:.1f} %",
+        last_kept.shape.gpus, model_speedup, profile_speedup, 100 * difference,
+        100 * request.speedup_tolerance);
+  }
+  const double gain = entry.tokens_per_second / best_kept - 1;
+  if (gain < request.significant_gain) {
+    return fmt::format(
+        "rule 3: {:.4g} tokens/s are {:.1f} % over the {:.4g} of fewer GPUs, less than the {:.1f} "
+        "% that count",
+        entry.tokens_per_second, 100 * gain, best_kept, 100 * request.significant_gain);
+  }
+  return "";
+}
+
+}  // namespace
+
+void filter_entries(std::vector<ScaleEntry>& entries, int measured_gpus,
+                    const ScaleRequest& request) {
+  const ScaleEntry* last_kept = nullptr;
+  double best_kept = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    ScaleEntry& entry = entries[i];
+    entry.drop_rule.clear();
+    // The smallest entry has nothing to be compared with, the measured one needs no prediction.
+    if (last_kept != nullptr && entry.shape.gpus != measured_gpus) {
+      entry.drop_rule = drop_reason(entry, entries[i - 1], *last_kept, best_kept, request);
+    }
+    entry.kept = entry.drop_rule.empty();
+    if (!entry.kept) continue;
+    last_kept = &entry;
+    best_kept = std::max(best_kept, entry.tokens_per_second);
+  }
+}
+
+}  // namespace flextrain::planner

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// JSON of the scale table and of the profile.
+#include "planner/json_fields.h"
+#include "planner/limits.h"
+#include "planner/scale_table.h"
+
+namespace flextrain::planner {
+namespace {
+
+std::string_view source_name(PredictionSource source) {
+  switch (source) {
+    case PredictionSource::kModel:
+      return "model";
+    case PredictionSource::kProfile:
+      return "profile";
+    case PredictionSource::kMeasured:
+      return "measured";
+  }
+  return "model";
+}
+
+Result<PredictionSource> parse_source(std::string_view text) {
+  for (const PredictionSource source :
+       {PredictionSource::kModel, PredictionSource::kProfile, PredictionSource::kMeasured}) {
+    if (text == source_name(source)) return source;
+  }
+  return invalid_argument("source '{}' is unknown", text);
+}
+
+Result<ScaleEntry> read_entry(const Json& json) {
+  ScaleEntry entry;
+  ASSIGN_OR_RETURN(entry.shape.device_type, string_field(json, "device_type"));
+  ASSIGN_OR_RETURN(entry.shape.gpus_per_node, int_field(json, "gpus_per_node", 0));
+  ASSIGN_OR_RETURN(entry.shape.nodes, int_field(json, "nodes", 0));
+  ASSIGN_OR_RETURN(entry.shape.gpus, int_field(json, "gpus", 1, kMaxRanks));
+  ASSIGN_OR_RETURN(const Json* plan, json_field(json, "plan"));
+  ASSIGN_OR_RETURN(entry.plan, plan_from_json(*plan));
+  ASSIGN_OR_RETURN(entry.step_seconds, amount_field(json, "step_seconds"));
+  ASSIGN_OR_RETURN(entry.tokens_per_second, amount_field(json, "tokens_per_second"));
+  ASSIGN_OR_RETURN(entry.peak_memory_bytes, int64_field(json, "peak_memory_bytes", 0));
+  ASSIGN_OR_RETURN(const std::string source, string_field(json, "source"));
+  ASSIGN_OR_RETURN(entry.source, parse_source(source));
+  ASSIGN_OR_RETURN(entry.model_step_seconds, amount_field(json, "model_step_seconds"));
+  ASSIGN_OR_RETURN(entry.kept, bool_field(json, "kept"));
+  ASSIGN_OR_RETURN(entry.drop_rule, string_field(json, "drop_rule"));
+  if (num_ranks(entry.plan) != entry.shape.gpus) {
+    return invalid_argument("an entry of {} GPUs has a Plan of {}", entry.shape.gpus,
+                            num_ranks(entry.plan));
+  }
+  return entry;
+}
+
+Result<ScaleTable> read_table(const Json& json) {
+  ASSIGN_OR_RETURN(const int version, int_field(json, "version"));
+  if (version != ScaleTable::kVersion) {
+    return invalid_argument("version {} is not the {} this program reads", version,
+                            ScaleTable::kVersion);
+  }
+  ScaleTable table;
+  ASSIGN_OR_RETURN(table.measured_gpus, int_field(json, "measured_gpus", 0, kMaxRanks));
+  ASSIGN_OR_RETURN(const Json* entries, array_field(json, "entries", kMaxRanks));
+  for (const Json& element : *entries) {
+    ASSIGN_OR_RETURN(ScaleEntry entry, read_entry(element));
+    if (!table.entries.empty() && table.entries.back().shape.gpus >= entry.shape.gpus) {
+      return invalid_argument("entries must ascend by GPU count, {} follows {}", entry.shape.gpus,
+                              table.entries.back().shape.gpus);
+    }
+    table.entries.push_back(std::move(entry));
+  }
+  return table;
+}
+
+Result<StepProfile> read_profile(const Json& json) {
+  StepProfile profile;
+  ASSIGN_OR_RETURN(const Json* layers, array_field(json, "layers", kMaxLayers + 2));
+  for (const Json& element : *layers) {
+    LayerProfile layer;
+    ASSIGN_OR_RETURN(layer.forward, amount_field(element, "forward"));
+    ASSIGN_OR_RETURN(layer.backward, amount_field(element, "backward"));
+    ASSIGN_OR_RETURN(layer.static_bytes, int64_field(element, "static_bytes", 0));
+    ASSIGN_OR_RETURN(layer.activation_bytes, int64_field(element, "activation_bytes", 0));
+    profile.layers.push_back(layer);
+  }
+  ASSIGN_OR_RETURN(profile.transfer_seconds, amount_field(json, "transfer_seconds"));
+  ASSIGN_OR_RETURN(profile.reduce_seconds, amount_field(json, "reduce_seconds"));
+  ASSIGN_OR_RETURN(profile.optimizer_seconds, amount_field(json, "optimizer_seconds"));
+  ASSIGN_OR_RETURN(profile.step_seconds, amount_field(json, "step_seconds"));
+  ASSIGN_OR_RETURN(profile.steps, int_field(json, "steps", 0));
+  ASSIGN_OR_RETURN(profile.pipeline_parallel, int_field(json, "pipeline_parallel", 1));
+  ASSIGN_OR_RETURN(profile.data_parallel, int_field(json, "data_parallel", 1));
+  ASSIGN_OR_RETURN(profile.virtual_stages, int_field(json, "virtual_stages", 1));
+  return profile;
+}
+
+}  // namespace
+
+Json profile_to_json(const StepProfile& profile) {
+  Json layers = Json::array();
+  for (const LayerProfile& layer : profile.layers) {
+    layers.push_back({{"forward", layer.forward},
+                      {"backward", layer.backward},
+                      {"static_bytes", layer.static_bytes},
+                      {"activation_bytes", layer.activation_bytes}});
+  }
+  return {{"layers", std::move(layers)},
+          {"transfer_seconds", profile.transfer_seconds},
+          {"reduce_seconds", profile.reduce_seconds},
+          {"optimizer_seconds", profile.optimizer_seconds},
+          {"step_seconds", profile.step_seconds},
+          {"steps", profile.steps},
+          {"pipeline_parallel", profile.pipeline_parallel},
+          {"data_parallel", profile.data_parallel},
+          {"virtual_stages", profile.virtual_stages}};
+}
+
+Result<StepProfile> profile_from_json(const Json& json) {
+  Result<StepProfile> profile = read_profile(json);
+  if (!profile.ok()) return profile.status().with_context("profile");
+  return profile;
+}
+
+Json scale_table_to_json(const ScaleTable& table) {
+  Json entries = Json::array();
+  for (const ScaleEntry& entry : table.entries) {
+    entries.push_back({{"device_type", entry.shape.device_type},
+                       {"gpus_per_node", entry.shape.gpus_per_node},
+                       {"nodes", entry.shape.nodes},
+                       {"gpus", entry.shape.gpus},
+                       {"plan", plan_to_json(entry.plan)},
+                       {"summary", plan_summary(entry.plan)},
+                       {"step_seconds", entry.step_seconds},
+                       {"tokens_per_second", entry.tokens_per_second},
+                       {"peak_memory_bytes", entry.peak_memory_bytes},
+                       {"source", source_name(entry.source)},
+                       {"model_step_seconds", entry.model_step_seconds},
+                       {"kept", entry.kept},
+                       {"drop_rule", entry.drop_rule}});
+  }
+  return {{"version", ScaleTable::kVersion},
+          {"measured_gpus", table.measured_gpus},
+          {"entries", std::move(entries)}};
+}
+
+Result<ScaleTable> scale_table_from_json(const Json& json) {
+  Result<ScaleTable> table = read_table(json);
+  if (!table.ok()) return table.status().with_context("scale table");
+  return table;
+}
+
+}  // namespace flextrain::planner
