@@ -51,6 +51,13 @@ std::string scontrol_config() {
   return ::pclose(pipe) == 0 ? text : "";
 }
 
+bool includes_files(std::string_view slurm_conf) {  // slurm.conf(5): "include <file>"
+  for (const std::string& line : split(slurm_conf, '\n')) {
+    if (to_lower(trim(line)).starts_with("include ")) return true;
+  }
+  return false;
+}
+
 Result<int> port_beside(const std::string& slurm_conf) {
   const size_t slash = slurm_conf.rfind('/');
   const std::string path =
@@ -161,8 +168,13 @@ Result<ControllerLocation> discover_controller() {
     break;
   }
 
-  Result<ControllerLocation> location = parse_slurm_config(scontrol_config(), port);
-  if (!location.ok()) location = parse_slurm_config(conf_text, port);
+  // The file costs slurmctld nothing and works while it is down; only slurmctld knows the whole
+  // where the file includes others or there is none.
+  Result<ControllerLocation> location = parse_slurm_config(conf_text, port);
+  if (!location.ok() || includes_files(conf_text)) {
+    Result<ControllerLocation> asked = parse_slurm_config(scontrol_config(), port);
+    if (asked.ok()) location = std::move(asked);
+  }
 
   if (const std::string host = environment("FLEXTRAIN_CONTROLLER"); !host.empty()) {
     Result<std::vector<HostPort>> hosts = parse_host_list(host, port);

@@ -36,9 +36,10 @@ Result<ControllerLocation> parse_slurm_config(std::string_view text, int port);
 // EndpointPort of flextrain.conf's text, kDefaultPort when it is not set.
 Result<int> endpoint_port(std::string_view flextrain_conf, std::string_view file_name);
 
-// FLEXTRAIN_CONTROLLER (host[:port], comma-separated) where set; else the SlurmctldHost list and
-// SlurmUser of `scontrol show config`, or of slurm.conf where slurmctld does not answer; the port
-// is EndpointPort of flextrain.conf beside slurm.conf (folder of SLURM_CONF, else /etc/slurm).
+// FLEXTRAIN_CONTROLLER (host[:port], comma-separated) where set; else the SlurmctldHost list of
+// slurm.conf (SLURM_CONF, /etc/slurm, /run/slurm/conf), or of `scontrol show config` where that
+// file includes others or is absent. SlurmUser comes from the same place, the port is EndpointPort
+// of flextrain.conf beside slurm.conf. May take 10 s where slurmctld must be asked and is down.
 // kNotFound says what was looked at.
 Result<ControllerLocation> discover_controller();
 

@@ -13,6 +13,8 @@ struct ContextDeleter {
 };
 using Context = std::unique_ptr<struct munge_ctx, ContextDeleter>;
 
+// `action` is "encode" or "decode"; what munge cannot make sense of in a decode is the sender's
+// doing.
 Status munge_status(std::string_view action, munge_ctx_t context, munge_err_t error) {
   const char* detail = context != nullptr ? munge_ctx_strerror(context) : nullptr;
   const std::string text =
@@ -27,6 +29,7 @@ Status munge_status(std::string_view action, munge_ctx_t context, munge_err_t er
     case EMUNGE_SNAFU:
     case EMUNGE_BAD_ARG:
     case EMUNGE_OVERFLOW:
+      if (action == "decode") return permission_denied("munge refuses a credential: {}", text);
       return internal_error("munge cannot {} a credential: {}", action, text);
     case EMUNGE_CRED_EXPIRED:
     case EMUNGE_CRED_REWOUND:
