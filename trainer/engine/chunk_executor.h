@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Runs this rank's chunks of layers: owns the activation slots and the scratch, and collects weight
+// gradients in the LayerStore. Knows no other rank.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "trainer/backend/backend.h"
+#include "trainer/engine/global_batch.h"
+#include "trainer/engine/layer_store.h"
+#include "trainer/engine/rank_layout.h"
+#include "trainer/engine/step_profiler.h"
+#include "trainer/model/gradient_sink.h"
+#include "trainer/model/layer_math.h"
+
+namespace flextrain::trainer {
+
+class ChunkExecutor {
+ public:
+  // `store` and `backend` must outlive the executor.
+  static Result<std::unique_ptr<ChunkExecutor>> make(Backend& backend, const TrainConfig& config,
+                                                     const planner::Plan& plan,
+                                                     const RankLayout& layout, LayerStore& store);
+
+  // Before the first action of a step: empties the gradients. Also before doing it again.
+  void begin_step(int accumulation_scale, int64_t valid_tokens);
+
+  // One micro-batch, `batch` samples [first_sample, first_sample + micro_batch_size). The chunk
+  // with the head writes each sample's summed loss to sample_loss[its index in the batch].
+  // `profiler` may be null.
+  void forward(int chunk, int slot, const GlobalBatch& batch, int64_t first_sample, bool train,
+               std::span<double> sample_loss, StepProfiler* profiler);
+  void backward(int chunk, int slot, const GlobalBatch& batch, int64_t first_sample,
+                StepProfiler* profiler);
+
+  // After the last action: gradients are complete for reduction. Returns the worst fold status: 0,
+  // kFoldSaturated or kFoldNotFinite, or the backend's error.
+  Result<int64_t> finish_gradients();
+
+  // What crosses between stages, [rows, hidden] each.
+  Tensor input(int slot) const { return slots_[static_cast<size_t>(slot)].input; }
+  Tensor gradient(int slot) const { return slots_[static_cast<size_t>(slot)].gradient; }
+  Tensor output(int chunk, int slot) const;
+
+  // Bytes one micro-batch keeps for `layer` between forward and backward.
+  int64_t activation_bytes(planner::LayerId layer) const;
+
+ private:
+  struct Slot {
+    Tensor input, gradient;
+    Tensor region;  // outputs and saved tensors of a chunk's layers
+  };
+  struct LayerPlace {  // a layer's part of a slot's region
+    planner::LayerId layer = 0;
+    bool recompute = false;
+    int64_t out_offset = 0, saved_offset = 0, saved_size = 0;
+  };
+
+  ChunkExecutor(Backend& backend, const TrainConfig& config, LayerStore& store)
+      : backend_(backend), config_(config), store_(store) {}
+  Status allocate(const planner::Plan& plan, const RankLayout& layout);
+  Status allocate_sink();
+  Tensor out_of(const LayerPlace& place, int slot) const;
+  Tensor saved_of(const LayerPlace& place, int slot) const;
+  Tensor input_of(int chunk, size_t index, int slot) const;
+  void head_forward(const LayerPlace& place, Tensor x, int slot, const GlobalBatch& batch,
+                    int64_t first_sample, bool train, std::span<double> sample_loss);
+  Tensor head_matrix();
+  Tensor head_matrix_gradient();
+  // True the first time in a step.
+  bool first_touch(std::vector<bool>& touched, planner::LayerId layer);
+
+  Backend& backend_;
+  const TrainConfig config_;
+  LayerStore& store_;
+  std::unique_ptr<LayerMath> math_;
+  std::unique_ptr<GradientSink> sink_;
+  std::vector<std::vector<LayerPlace>> chunks_;
+  std::vector<Slot> slots_;
+  Tensor recompute_saved_, recompute_out_;
+  Tensor tokens_, targets_, row_loss_, status_;
+  Tensor tied_gradient_;  // fp32, tied, both ends here: the head's share, added at the end
+  std::vector<int32_t> host_tokens_;
+  std::vector<double> host_row_loss_;
+  std::vector<bool> touched_, head_touched_;  // per layer id
+  int64_t total_micro_batches_ = 1;
+  float loss_scale_ = 1;
+};
+
+}  // namespace flextrain::trainer

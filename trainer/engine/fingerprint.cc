@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/backend/backend.h"
+#include "trainer/engine/engine.h"
+
+namespace flextrain::trainer {
+
+std::string numerics_fingerprint(const TrainConfig& config) {
+  return fmt::format("{};mb={}", cpu_backend_fingerprint(), config.micro_batch_size);
+}
+
+}  // namespace flextrain::trainer

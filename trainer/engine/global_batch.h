@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// The tokens of one global batch. Every rank reads all of it: it is small, and the loss denominator
+// (the count of valid targets) must be known everywhere before the backward pass.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "trainer/engine/engine.h"
+
+namespace flextrain::trainer {
+
+class GlobalBatch {
+ public:
+  GlobalBatch(int64_t sequence, int64_t vocab) : sequence_(sequence), vocab_(vocab) {}
+
+  // Reads samples [first, first + count). A negative token is padding: no input, no target. Any
+  // other token outside the vocabulary is kInvalidArgument, on every rank alike.
+  Status load(const BatchSource& data, bool evaluation, int64_t first, int64_t count);
+  int64_t samples() const { return samples_; }
+  int64_t valid_tokens() const { return valid_tokens_; }
+  // Inputs and targets of samples [begin, begin + count) of the batch, count·sequence each; samples
+  // beyond the last repeat it (an evaluation need not fill its last micro-batch).
+  void copy_inputs(int64_t begin, std::span<int32_t> to) const { copy(begin, 0, to); }
+  void copy_targets(int64_t begin, std::span<int32_t> to) const { copy(begin, 1, to); }
+
+ private:
+  void copy(int64_t begin, int64_t shift, std::span<int32_t> to) const;
+  int64_t sequence_, vocab_;
+  int64_t samples_ = 0, valid_tokens_ = 0;
+  std::vector<int32_t> tokens_;  // [samples, sequence + 1]
+};
+
+}  // namespace flextrain::trainer

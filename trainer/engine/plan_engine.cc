@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/engine/plan_engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/engine/learning_rate.h"
+
+namespace flextrain::trainer {
+
+using planner::ActionKind;
+
+Result<std::unique_ptr<Engine>> make_engine(const TrainConfig& config, const planner::Plan& plan,
+                                            Communicator& world) {
+  return PlanEngine::make(config, plan, world);
+}
+
+Result<std::unique_ptr<Engine>> PlanEngine::make(const TrainConfig& config,
+                                                 const planner::Plan& plan, Communicator& world) {
+  if (config.model.vocab <= 0)
+    return invalid_argument("model.vocab is {}; the tokeniser's size must be filled in first",
+                            config.model.vocab);
+  if (world.size() != planner::num_ranks(plan))
+    return invalid_argument("the Plan has {} ranks, but {} were launched", planner::num_ranks(plan),
+                            world.size());
+  std::unique_ptr<PlanEngine> engine(new PlanEngine(config, plan, world));
+  RETURN_IF_ERROR(engine->open());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+Status PlanEngine::open() {
+  ASSIGN_OR_RETURN(layout_, make_rank_layout(config_, plan_, world_.rank()));
+  ASSIGN_OR_RETURN(backend_, make_cpu_backend());
+  ASSIGN_OR_RETURN(store_, LayerStore::make(*backend_, config_, layout_.held));
+  ASSIGN_OR_RETURN(executor_, ChunkExecutor::make(*backend_, config_, plan_, layout_, store_));
+  ASSIGN_OR_RETURN(reducer_, GradientReducer::make(*backend_, world_, store_.layers()));
+  ASSIGN_OR_RETURN(norm_, backend_->allocate(DType::kFloat64, 1));
+  const int layers = config_.model.layers + 2;
+  profiler_ = std::make_unique<StepProfiler>(layers, layout_.actions.size() + 2, config_.slow_layer,
+                                             config_.slow_factor);
+  size_t slots = static_cast<size_t>(config_.global_batch);
+  for (int layer = 0; layer < layers; ++layer) {
+    norm_begin_.push_back(slots);
+    slots += layer_parameters(config_.model, layer).size();
+  }
+  slots_.resize(slots);
+  return {};
+}
+
+Result<StepResult> PlanEngine::train_step(int64_t step, int64_t consumed_samples,
+                                          const BatchSource& data, bool flag, bool profile) {
+  profiler_->begin_step(profile);
+  RETURN_IF_ERROR(batch_.load(data, false, consumed_samples, config_.global_batch));
+  StepResult result;
+  ASSIGN_OR_RETURN(result.any_flag, compute_gradients(step, flag));
+  RETURN_IF_ERROR(reduce_gradients());
+  RETURN_IF_ERROR(sum_slots());
+
+  const auto losses = slots_.begin() + config_.global_batch;
+  double loss = 0, squares = 0;
+  for (auto it = slots_.begin(); it != losses; ++it) loss += *it;
+  for (auto it = losses; it != slots_.end(); ++it) squares += *it;
+  result.loss = loss / static_cast<double>(batch_.valid_tokens());
+  result.grad_norm = std::sqrt(squares);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    return failed_precondition(
+        "step {}: loss {} and gradient norm {} are not finite; the weights are unchanged, resume "
+        "from an earlier checkpoint with a lower learning rate",
+        step, result.loss, result.grad_norm);
+  update_weights(consumed_samples, result.grad_norm);
+  RETURN_IF_ERROR(backend_->synchronize());
+  result.learning_rate = learning_rate_at(config_, consumed_samples);
+  result.tokens = batch_.samples() * config_.model.sequence;
+  result.accumulation_scale = scale_;
+  profiler_->end_step();
+  return result;
+}
+
+Result<bool> PlanEngine::compute_gradients(int64_t step, bool flag) {
+  for (;;) {
+    executor_->begin_step(scale_, batch_.valid_tokens());
+    std::fill(slots_.begin(), slots_.end(), 0.0);
+    ASSIGN_OR_RETURN(const int64_t worst, run_actions());
+    int64_t agreed[] = {worst, flag ? 1 : 0};
+    RETURN_IF_ERROR(world_.all_reduce(std::span<int64_t>(agreed), ReduceOp::kMax));
+    if (agreed[0] == kFoldNotFinite)
+      return failed_precondition(
+          "step {}: a gradient is infinite or not a number; the weights are unchanged, resume from "
+          "an earlier checkpoint with a lower learning rate",
+          step);
+    if (agreed[0] == 0) return agreed[1] != 0;
+    // Too large for the fixed point: all ranks do the step again with a coarser unit. Finite floats
+    // fit at some S, so this ends.
+    scale_ -= 8;
+    profiler_->restart_step();
+  }
+}
+
+Result<int64_t> PlanEngine::run_actions() {
+  for (const RankAction& action : layout_.actions) RETURN_IF_ERROR(run_action(action));
+  return executor_->finish_gradients();
+}
+
+Status PlanEngine::run_action(const RankAction& resolved) {
+  const planner::Action& a = resolved.action;
+  const double begun = profiler_->now();
+  const int64_t first_sample =
+      (layout_.first_micro_batch + a.micro_batch) * config_.micro_batch_size;
+  Status status;
+  switch (a.kind) {
+    case ActionKind::kForward:
+      executor_->forward(a.chunk, a.slot, batch_, first_sample, true, slots_, profiler_.get());
+      break;
+    case ActionKind::kBackward:
+      executor_->backward(a.chunk, a.slot, batch_, first_sample, profiler_.get());
+      break;
+    case ActionKind::kSendForward:
+      status = world_.send(backend_->communication_f32(executor_->output(a.chunk, a.slot)),
+                           resolved.peer_rank, resolved.tag);
+      break;
+    case ActionKind::kRecvForward:
+      status = world_.recv(backend_->communication_f32(executor_->input(a.slot)),
+                           resolved.peer_rank, resolved.tag);
+      break;
+    case ActionKind::kSendBackward:
+      status = world_.send(backend_->communication_f32(executor_->gradient(a.slot)),
+                           resolved.peer_rank, resolved.tag);
+      break;
+    case ActionKind::kRecvBackward:
+      status = world_.recv(backend_->communication_f32(executor_->gradient(a.slot)),
+                           resolved.peer_rank, resolved.tag);
+      break;
+    case ActionKind::kWgrad:      // done with Backward
+    case ActionKind::kRecompute:  // done by Backward, per layer as the Plan says
+    case ActionKind::kReduce:     // all layers at once, after all ranks agreed on the scale
+    case ActionKind::kStep:
+      return {};
+  }
+  profiler_->end_action(
+      a, static_cast<int>(layout_.chunks[static_cast<size_t>(a.chunk)].layers.size()), begun);
+  if (status.ok()) return status;
+  return status.with_context(fmt::format(
+      "{} of micro-batch {} with rank {}",
+      a.kind == ActionKind::kSendForward || a.kind == ActionKind::kSendBackward ? "send"
+                                                                                : "receive",
+      a.micro_batch, resolved.peer_rank));
+}
+
+Status PlanEngine::reduce_gradients() {
+  const double begun = profiler_->now();
+  RETURN_IF_ERROR(reducer_.reduce(store_.layers()));
+  profiler_->end_action({ActionKind::kReduce, 0, 0, -1, 0},
+                        static_cast<int>(store_.layers().size()), begun);
+  return {};
+}
+
+Status PlanEngine::sum_slots() {
+  // One rank fills each slot, the others add zero: exact whatever the order.
+  for (StoredLayer& layer : store_.layers()) {
+    if (!layer.held.saves) continue;
+    const size_t begin = norm_begin_[static_cast<size_t>(layer.held.layer)];
+    for (size_t i = 0; i < layer.parameters.size(); ++i) {
+      const Parameter& p = layer.parameters[i];
+      backend_->sum_of_squares(layer.gradients.slice(p.offset, p.size), scale_, norm_);
+      backend_->download(norm_, std::span<double>(&slots_[begin + i], 1));
+    }
+  }
+  RETURN_IF_ERROR(backend_->synchronize());
+  return world_.all_reduce(std::span<double>(slots_), ReduceOp::kSum);
+}
+
+void PlanEngine::update_weights(int64_t consumed_samples, double grad_norm) {
+  const double begun = profiler_->now();
+  AdamParams params = adam_params_at(config_, consumed_samples);
+  const double clip = config_.optimizer.clip_norm;
+  params.grad_scale = clip > 0 && grad_norm > clip ? clip / grad_norm : 1.0;
+  if (config_.numerics == planner::Numerics::kExact)
+    params.grad_scale = std::ldexp(params.grad_scale, -scale_);
+  for (StoredLayer& layer : store_.layers())
+    for (const Parameter& p : layer.parameters) {
+      params.weight_decay = p.decay ? static_cast<float>(config_.optimizer.weight_decay) : 0.0f;
+      backend_->adamw(layer.weights.slice(p.offset, p.size),
+                      layer.first_moment.slice(p.offset, p.size),
+                      layer.second_moment.slice(p.offset, p.size),
+                      layer.gradients.slice(p.offset, p.size), params);
+    }
+  profiler_->end_action({ActionKind::kStep, 0, 0, -1, 0}, static_cast<int>(store_.layers().size()),
+                        begun);
+}
+
+Result<double> PlanEngine::evaluate(const BatchSource& data, int sequences) {
+  if (sequences < 1)
+    return invalid_argument("evaluation needs at least one sequence, not {}", sequences);
+  RETURN_IF_ERROR(eval_batch_.load(data, true, 0, sequences));
+  eval_loss_.assign(static_cast<size_t>(sequences), 0.0);
+  const int64_t micro_batches =
+      (sequences + config_.micro_batch_size - 1) / config_.micro_batch_size;
+  // The pipelines take turns.
+  for (int64_t m = layout_.position.pipeline; m < micro_batches; m += layout_.pipelines)
+    RETURN_IF_ERROR(evaluate_micro_batch(m));
+  RETURN_IF_ERROR(backend_->synchronize());
+  RETURN_IF_ERROR(world_.all_reduce(std::span<double>(eval_loss_), ReduceOp::kSum));
+  double loss = 0;
+  for (double sample : eval_loss_) loss += sample;
+  return loss / static_cast<double>(eval_batch_.valid_tokens());
+}
+
+Status PlanEngine::evaluate_micro_batch(int64_t index) {
+  for (size_t c = 0; c < layout_.chunks.size(); ++c) {
+    const RankChunk& chunk = layout_.chunks[c];
+    if (chunk.previous_rank >= 0)
+      RETURN_IF_ERROR(world_.recv(backend_->communication_f32(executor_->input(0)),
+                                  chunk.previous_rank,
+                                  message_tag(index, chunk.position - 1, false)));
+    executor_->forward(static_cast<int>(c), 0, eval_batch_, index * config_.micro_batch_size, false,
+                       eval_loss_, nullptr);
+    if (chunk.next_rank >= 0)
+      RETURN_IF_ERROR(
+          world_.send(backend_->communication_f32(executor_->output(static_cast<int>(c), 0)),
+                      chunk.next_rank, message_tag(index, chunk.position, false)));
+  }
+  return {};
+}
+
+std::vector<planner::LayerId> PlanEngine::layers_to_save() const {
+  std::vector<planner::LayerId> layers;
+  for (const HeldLayer& held : layout_.held)
+    if (held.saves) layers.push_back(held.layer);
+  return layers;
+}
+
+std::vector<planner::LayerId> PlanEngine::layers_held() const {
+  std::vector<planner::LayerId> layers;
+  for (const HeldLayer& held : layout_.held) layers.push_back(held.layer);
+  return layers;
+}
+
+Result<planner::StepProfile> PlanEngine::profile() {
+  planner::StepProfile mine;
+  mine.layers.resize(static_cast<size_t>(config_.model.layers) + 2);
+  for (const HeldLayer& held : layout_.held) {
+    if (!held.saves) continue;
+    planner::LayerProfile& layer = mine.layers[static_cast<size_t>(held.layer)];
+    layer.static_bytes = store_.static_bytes(held.layer);
+    layer.activation_bytes = executor_->activation_bytes(held.layer);
+  }
+  const planner::Pipeline& pipeline = plan_.pipelines[0];
+  mine.pipeline_parallel = static_cast<int>(pipeline.stages.size());
+  mine.data_parallel = layout_.pipelines;
+  mine.virtual_stages = static_cast<int>(pipeline.stages[0].chunks.size());
+  return profiler_->gather(std::move(mine), world_);
+}
+
+int64_t PlanEngine::static_bytes() const {
+  int64_t bytes = 0;
+  for (const HeldLayer& held : layout_.held) bytes += store_.static_bytes(held.layer);
+  return bytes;
+}
+
+}  // namespace flextrain::trainer

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// The Engine that executes Plans. Per step, on every rank:
+//
+//   load batch → actions (forward, backward, transfers) ─┐
+//        ▲                                               ▼
+//        └── saturated: all redo with S-8 ── max over ranks of {fold status, flag}
+//                                                        ▼
+//              sum gradients per layer → norms and losses in slots, summed → AdamW
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/backend/backend.h"
+#include "trainer/engine/chunk_executor.h"
+#include "trainer/engine/engine.h"
+#include "trainer/engine/global_batch.h"
+#include "trainer/engine/gradient_reducer.h"
+#include "trainer/engine/layer_store.h"
+#include "trainer/engine/rank_layout.h"
+#include "trainer/engine/step_profiler.h"
+
+namespace flextrain::trainer {
+
+class PlanEngine final : public Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> make(const TrainConfig& config, const planner::Plan& plan,
+                                              Communicator& world);
+
+  Status initialize() override { return store_.initialize(config_.seed); }
+  Result<StepResult> train_step(int64_t step, int64_t consumed_samples, const BatchSource& data,
+                                bool flag, bool profile) override;
+  Result<double> evaluate(const BatchSource& data, int sequences) override;
+
+  std::vector<planner::LayerId> layers_to_save() const override;
+  std::vector<planner::LayerId> layers_held() const override;
+  Result<LayerState> export_layer(planner::LayerId layer) const override {
+    return store_.export_layer(layer);
+  }
+  Status import_layer(const LayerState& state) override { return store_.import_layer(state); }
+  int accumulation_scale() const override { return scale_; }
+  void set_accumulation_scale(int scale) override { scale_ = scale; }
+
+  Result<planner::StepProfile> profile() override;
+  const std::vector<TraceEvent>& trace() const override { return profiler_->trace(); }
+  int64_t static_bytes() const override;
+
+ private:
+  PlanEngine(const TrainConfig& config, const planner::Plan& plan, Communicator& world)
+      : config_(config),
+        plan_(plan),
+        world_(world),
+        batch_(config.model.sequence, config.model.vocab),
+        eval_batch_(config.model.sequence, config.model.vocab),
+        scale_(config.accumulation_scale) {}
+  Status open();
+
+  // The actions up to the reduction; the worst fold status.
+  Result<int64_t> run_actions();
+  Status run_action(const RankAction& resolved);
+  // Repeats run_actions() until no rank saturates; ORs the flags.
+  Result<bool> compute_gradients(int64_t step, bool flag);
+  Status reduce_gradients();
+  // Fills loss and norm slots and sums them over the ranks.
+  Status sum_slots();
+  void update_weights(int64_t consumed_samples, double grad_norm);
+  Status evaluate_micro_batch(int64_t index);
+
+  const TrainConfig config_;
+  const planner::Plan plan_;
+  Communicator& world_;
+  RankLayout layout_;
+  std::unique_ptr<Backend> backend_;
+  LayerStore store_;
+  std::unique_ptr<ChunkExecutor> executor_;
+  GradientReducer reducer_;
+  std::unique_ptr<StepProfiler> profiler_;
+  GlobalBatch batch_, eval_batch_;
+  std::vector<double> slots_;       // [global_batch losses | one norm per parameter of the model]
+  std::vector<size_t> norm_begin_;  // per layer id, its first norm slot
+  std::vector<double> eval_loss_;
+  Tensor norm_;
+  int scale_;
+};
+
+}  // namespace flextrain::trainer

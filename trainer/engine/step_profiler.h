@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// Times of layers and actions: sums for the StepProfile, events for the trace.
+//
+// A layer's time is this thread's CPU time plus injected delay: what it would take on a core of its
+// own, also where ranks share cores. Events and whole steps are wall time.
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "planner/plan.h"
+#include "planner/scale_table.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/engine/engine.h"
+
+namespace flextrain::trainer {
+
+double wall_seconds();  // monotonic
+double cpu_seconds();   // of this thread
+
+class StepProfiler {
+ public:
+  // `events` bounds the trace of one step; slow_layer and slow_factor: TrainConfig.
+  StepProfiler(int layers, size_t events, int slow_layer, double slow_factor);
+
+  void begin_step(bool record);
+  // Drops what the step has recorded so far (it is done again).
+  void restart_step();
+  void end_step();
+
+  // Around one layer's forward or backward; injects the slow layer's delay.
+  double begin_layer() const { return cpu_seconds(); }
+  void end_layer(planner::LayerId layer, bool backward, double begun);
+  // Around an action, in seconds since the step began.
+  double now() const { return wall_seconds() - step_begin_; }
+  void end_action(const planner::Action& action, int chunk_layers, double begun);
+
+  const std::vector<TraceEvent>& trace() const { return trace_; }
+
+  // Collective. `mine` has this rank's static and activation bytes for the layers it saves, and the
+  // layout; times are filled in from all ranks.
+  Result<planner::StepProfile> gather(planner::StepProfile mine, Communicator& world) const;
+
+ private:
+  struct LayerTimes {
+    double forward = 0, backward = 0;
+    double forwards = 0, backwards = 0;
+  };
+  struct Sums {
+    std::vector<LayerTimes> layers;
+    double transfer = 0;  // smallest seen: the others contain waiting; 0 = none seen
+    double reduce = 0, optimizer = 0, step = 0;
+    int steps = 0;
+  };
+  void add_step();
+
+  int slow_layer_;
+  double slow_factor_;
+  bool record_ = false;
+  double step_begin_ = 0;
+  Sums step_, total_;
+  std::vector<TraceEvent> trace_;
+};
+
+}  // namespace flextrain::trainer
