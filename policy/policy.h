@@ -34,9 +34,9 @@ struct Parameters {
   double max_growth = 4.0;                    // times the initial allocation
   bool require_empty_queue = true;            // grow only when no GPU job waits
   bool remaining_time_guard = true;  // refuse unless R − R/S > O (the time saved exceeds the pause)
-  double default_overhead_seconds = 60;  // before the first measurement
-  int64_t cooldown_seconds = 0;          // after a switch
-  int64_t retry_after_failure_seconds = 60;
+  double default_overhead_seconds = 60;      // before the first measurement
+  int64_t cooldown_seconds = 0;              // after a switch
+  int64_t retry_after_failure_seconds = 60;  // doubled per further failure in a row, up to 64x
 };
 
 struct TableEntry {
@@ -53,6 +53,9 @@ struct CompanionView {
   uint32_t job_id = 0;
   std::string node;
   int gpus = 0;
+  // Ordered back already (a shrink is under way): its GPUs count as becoming idle, and no further
+  // reclaim is made for what they cover. Not part of held_gpus.
+  bool leaving = false;
 };
 
 struct ElasticJobView {

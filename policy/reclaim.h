@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// Preemptive scale-down: which companions go back so that waiting jobs can start. Pure. Private to
+// policy/.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "policy/policy.h"
+
+namespace flextrain::policy {
+
+struct ReclaimOutcome {
+  std::vector<Decision> decisions;  // kShrink per victim, kAbortReclaim per job let queue
+  // Idle GPUs per node that waiting jobs will take by themselves: not free for growth.
+  std::map<std::string, int> taken;
+};
+ReclaimOutcome reclaim(const Snapshot& snapshot);
+
+}  // namespace flextrain::policy
