@@ -422,6 +422,18 @@ Result<ReportRequest> from_json<ReportRequest>(const Json& json) {
   return finish(reader, std::move(m));
 }
 
+Json to_json(const NoticeRequest& m) { return {{"job_id", m.job_id}, {"reason", m.reason}}; }
+
+template <>
+Result<NoticeRequest> from_json<NoticeRequest>(const Json& json) {
+  FieldReader reader(json, "notice");
+  NoticeRequest m;
+  reader.integer("job_id", m.job_id, 1, std::numeric_limits<uint32_t>::max());
+  reader.text("reason", m.reason);
+  reader.require(m.job_id != 0, "job_id", "is missing");
+  return finish(reader, std::move(m));
+}
+
 Json to_json(const ByeRequest& m) { return {{"exit_code", m.exit_code}, {"reason", m.reason}}; }
 
 template <>

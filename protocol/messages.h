@@ -49,6 +49,10 @@ inline constexpr std::string_view kPoll = "poll";
 inline constexpr std::string_view kReport = "report";
 inline constexpr std::string_view kBye = "bye";
 inline constexpr std::string_view kQuery = "query";
+// Companion → base agent, at the address in the environment variable kNoticeAddressVariable: Slurm
+// wants this companion's GPUs back. Answered once the trainer has left it.
+inline constexpr std::string_view kNotice = "notice";
+inline constexpr const char* kNoticeAddressVariable = "FLEXTRAIN_NOTICE_ADDRESS";
 
 enum class AgentRole { kBase, kCompanion };
 
@@ -113,6 +117,10 @@ struct Order {  // response to poll; kNone when the long poll ended without one
 struct PhaseSeconds {  // measured by the agent; 0 where a phase did not occur
   double save = 0, stop = 0, launch = 0, load = 0, first_step = 0, total = 0;
 };
+// A shrink is reported twice under its order_id: done as soon as the trainer has left the companions
+// (total 0: cancel them now), and again with all phases at the first step of the smaller layout. A
+// report with order_id "" is no answer to an order: the agent itself moved the trainer (a companion
+// died or was called back by Slurm); `allocations` then says what is in use.
 struct ReportRequest {
   std::string order_id;
   bool done = false;    // false: rolled back to the last good size
@@ -120,6 +128,11 @@ struct ReportRequest {
   PhaseSeconds phases;  // total = last step of the old layout → first step of the new one
   int gpus = 0;         // held by the trainer now
   std::vector<Allocation> allocations;  // used by the trainer now
+};
+
+struct NoticeRequest {
+  uint32_t job_id = 0;  // the companion
+  std::string reason;   // "signal USR1"
 };
 
 struct ByeRequest {
@@ -141,6 +154,7 @@ Json to_json(const ProgressRequest& m);
 Json to_json(const PollRequest& m);
 Json to_json(const Order& m);
 Json to_json(const ReportRequest& m);
+Json to_json(const NoticeRequest& m);
 Json to_json(const ByeRequest& m);
 Json to_json(const QueryRequest& m);
 template <typename Message>
@@ -161,6 +175,8 @@ template <>
 Result<Order> from_json<Order>(const Json& json);
 template <>
 Result<ReportRequest> from_json<ReportRequest>(const Json& json);
+template <>
+Result<NoticeRequest> from_json<NoticeRequest>(const Json& json);
 template <>
 Result<ByeRequest> from_json<ByeRequest>(const Json& json);
 template <>
