@@ -100,19 +100,12 @@ CompanionRequest make_companion_request(const JobRecord& base,
   return request;
 }
 
-LeasePlan plan_lease(int64_t now, int64_t start, int64_t lease_end, int64_t cap,
-                     const ControllerConfig& config) {
-  LeasePlan plan;
-  if (start <= 0 || lease_end <= 0 || lease_end - now >= config.renew_seconds) return plan;
-  int64_t seconds = now + config.lease_seconds - start;
-  // Slurm counts in whole minutes: up without a cap, down below one.
-  seconds = (seconds + kMinute - 1) / kMinute * kMinute;
+int64_t extended_lease(int64_t now, int64_t start, int64_t lease_end, int64_t cap,
+                       const ControllerConfig& config) {
+  if (start <= 0 || lease_end <= 0 || lease_end - now >= config.renew_seconds) return 0;
+  int64_t seconds = (now + config.lease_seconds - start + kMinute - 1) / kMinute * kMinute;
   if (cap > 0) seconds = std::min(seconds, (cap - start) / kMinute * kMinute);
-  if (start + seconds > lease_end) plan.new_end = start + seconds;
-  // Two looks must still fit between the warning and the end.
-  const int64_t end = std::max(plan.new_end, lease_end);
-  plan.expires = cap > 0 && end - now < config.renew_seconds;
-  return plan;
+  return start + seconds > lease_end ? start + seconds : 0;
 }
 
 }  // namespace flextrain::slurm_plugin

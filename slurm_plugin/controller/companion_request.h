@@ -30,13 +30,10 @@ std::string companion_script(const JobRecord& base, const protocol::RegisterRequ
 // `text` as one word of a POSIX shell.
 std::string shell_quote(std::string_view text);
 
-// What a companion on a lease may still get. Unix seconds; 0 = the lease stays as it is.
-struct LeasePlan {
-  int64_t new_end = 0;   // extend to this moment
-  bool expires = false;  // cannot be extended enough: leave before lease_end
-};
-// `cap`: the moment the node is wanted by a pending job, or the base's own end; 0 = none.
-LeasePlan plan_lease(int64_t now, int64_t start, int64_t lease_end, int64_t cap,
-                     const ControllerConfig& config);
+// To which moment a running companion's lease is to be extended, 0 = it stays as it is. `cap`: the
+// moment the node is wanted by a pending job or a reservation, 0 = none. Unix seconds; the length
+// is whole minutes, Slurm's unit: rounded up without a cap, down below one.
+int64_t extended_lease(int64_t now, int64_t start, int64_t lease_end, int64_t cap,
+                       const ControllerConfig& config);
 
 }  // namespace flextrain::slurm_plugin

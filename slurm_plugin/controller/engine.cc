@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "slurm_plugin/controller/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace flextrain::slurm_plugin {
+namespace {
+
+template <typename T>
+T decoded(const Json& json, T otherwise) {
+  if (json.is_null()) return otherwise;
+  return protocol::from_json<T>(json).value_or(std::move(otherwise));
+}
+
+Json allocations_json(const std::vector<protocol::Allocation>& allocations) {
+  protocol::ReportRequest carrier;
+  carrier.allocations = allocations;
+  return protocol::to_json(carrier).at("allocations");
+}
+
+std::vector<protocol::Allocation> allocations_of(const Json& json) {
+  if (!json.is_array()) return {};
+  return decoded(Json{{"allocations", json}}, protocol::ReportRequest{}).allocations;
+}
+
+}  // namespace
+
+Engine::Engine(ControllerConfig config, Cluster& cluster, store::Store& store, Options options)
+    : config_(std::move(config)), cluster_(cluster), store_(store), options_(std::move(options)) {}
+
+Status Engine::load() {
+  ASSIGN_OR_RETURN(epoch_, store_.next_epoch());
+  started_ = observed_since_ = now();
+  ASSIGN_OR_RETURN(const auto arrivals,
+                   store_.queries().arrivals_since(now() - config_.policy.arrival_window_seconds));
+  for (const store::ArrivalRow& row : arrivals) {
+    observed_since_ = std::min(observed_since_, row.submit_time);
+    if (!row.elastic) arrivals_[{row.job_id, row.submit_time}] = {row.submit_time, row.gpus};
+  }
+  ASSIGN_OR_RETURN(const auto intents, store_.queries().open_intents());
+  store::Filter active;
+  active.active_only = true;
+  ASSIGN_OR_RETURN(const auto rows, store_.queries().jobs(active));
+  for (const store::ElasticJobRow& row : rows) {
+    auto job = std::make_unique<ManagedJob>();
+    job->row = row;
+    job->state = parse_elastic_state(row.state).value_or(ElasticState::kStarting);
+    if (job->state == ElasticState::kEnded) continue;
+    job->registration = decoded(row.registration, protocol::RegisterRequest{});
+    job->trainer = allocations_of(row.allocations);
+    job->last_heard = now();
+    ASSIGN_OR_RETURN(const auto companions, store_.queries().companions_of(row.key, true));
+    for (const store::CompanionRow& companion : companions) {
+      Companion& entry = job->companions[companion.job_id];
+      entry.row = companion;
+      entry.started = companion.start_time != 0;
+      entry.allocations = decoded(companion.registration, protocol::RegisterRequest{}).allocations;
+    }
+    for (const store::IntentRow& intent : intents) {
+      if (intent.job == row.key) job->intent = intent;
+    }
+    if (const auto table = store_.queries().scale_table(row.key); table.ok()) {
+      job->table = read_scale_table(table->table).value_or({});
+    }
+    if (auto progress = store_.queries().progress(row.key); progress.ok()) {
+      job->progress = std::move(progress).value();
+    }
+    job->deadline = deadline_of(*job);
+    if (job->intent && job->intent->deadline != 0 && job->intent->stage == row.state) {
+      job->deadline = job->intent->deadline;
+    }
+    jobs_.push_back(std::move(job));
+    settle(*jobs_.back());
+  }
+  log_info("controller epoch {}: {} open jobs, {} open switches", epoch_, jobs_.size(),
+           intents.size());
+  return {};
+}
+
+// A crash can fall between any two writes: bring state and intent into agreement.
+void Engine::settle(ManagedJob& job) {
+  const bool wants_grow = growing(job.state);
+  const bool wants_shrink = job.state == ElasticState::kShrinking;
+  const bool fits = job.intent && ((wants_grow && job.intent->kind == "grow") ||
+                                   (wants_shrink && job.intent->kind == "shrink"));
+  if (fits) {
+    job.resubmit = job.state == ElasticState::kCompanionsPending;
+    return;
+  }
+  if (job.intent) {
+    // The state moved on, the end of the intent was not stored.
+    job.why = "the controller restarted while this ended";
+    job.counts_as_failure = false;
+    const bool reached = job.held_gpus() == job.intent->to_gpus;
+    finish_intent(job, reached ? "done" : "rolled-back");
+    job.counts_as_failure = true;
+  }
+  if (wants_grow || wants_shrink) {
+    job.state = ElasticState::kReleasing;
+    job.row.state = elastic_state_name(job.state);
+    job.deadline = deadline_of(job);
+    act(job, ElasticAction::kReleaseUnused);
+    persist(job);
+  }
+}
+
+void Engine::tick() {
+  ++ticks_;
+  last_tick_ = now();
+  Result<ClusterView> observed = cluster_.observe();
+  if (!observed.ok()) {
+    note_error(observed.status(), "observing the cluster");
+    return;
+  }
+  ClusterView& view = *observed;
+  view.now = now();  // one clock for leases, deadlines and the policy
+  Index index;
+  for (const JobRecord& record : view.jobs) index[record.job_id] = &record;
+  sync_jobs(view, index);
+  sweep_orphans(view);
+  for (const auto& job : jobs_) {
+    check_agent(*job);
+    check_size(*job);
+    if (job->resubmit) {
+      job->resubmit = false;
+      apply(*job, ElasticEvent::kGrowDecided, "taken up again");
+    }
+    check_companions(*job);
+    check_deadline(*job);
+    cancel_leaving(*job);
+  }
+  renew_leases(view);
+  record_arrivals(view);
+  if (config_.enabled) decide_and_act(view);
+  persist_progress();
+  forget_ended();
+  publish(view);
+  const auto retention = store_.retention_if_due(
+      now(), store::Retention{.days = static_cast<int>(config_.retention_days)});
+  if (!retention.ok()) note_error(retention.status(), "retention");
+}
+
+void Engine::glance() {
+  for (const auto& job : jobs_) {
+    const bool pending = job->state == ElasticState::kCompanionsPending;
+    if (!pending && !job->any_leaving()) continue;
+    for (auto& [id, companion] : job->companions) {
+      if (!companion.leaving() && !(pending && job->of_intent(companion))) continue;
+      const Result<JobRecord> record = cluster_.job(id);
+      if (!record.ok() && record.status().code() != StatusCode::kNotFound) {
+        note_error(record.status(), "looking at a companion");
+        return;  // the cluster is away
+      }
+      sync_companion(*job, companion, record.ok() ? &*record : nullptr);
+    }
+    drop_ended_companions(*job);
+    check_companions(*job);
+    check_deadline(*job);
+    cancel_leaving(*job);
+  }
+}
+
+bool Engine::in_transition() const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+    return job->state == ElasticState::kCompanionsPending || job->any_leaving();
+  });
+}
+
+bool Engine::wants_tick() { return std::exchange(wants_tick_, false); }
+
+void Engine::decide_and_act(const ClusterView& view) {
+  const policy::Snapshot snapshot =
+      build_snapshot(view, jobs_, arrivals_in_window(view.now), observed_since_, config_);
+  give_up_growths(snapshot);
+  std::vector<policy::Decision> decisions = policy::decide(snapshot, config_.policy);
+  const std::vector<policy::Decision> leases = lease_shrinks(snapshot, decisions);
+  std::erase_if(decisions, [&](const policy::Decision& decision) {
+    return std::any_of(leases.begin(), leases.end(), [&](const policy::Decision& lease) {
+      return lease.job_id == decision.job_id && decision.job_id != 0;
+    });
+  });
+  decisions.insert(decisions.begin(), leases.begin(), leases.end());
+  if (decisions.empty()) return;
+  std::vector<store::DecisionRow> rows;
+  for (const policy::Decision& decision : decisions) {
+    rows.push_back(decision_row(decision, current(decision.job_id), view.now));
+  }
+  const auto ids = store_.record_tick(snapshot_to_json(snapshot), rows);
+  if (!ids.ok()) {
+    // What cannot be explained later is not done.
+    note_error(ids.status(), "storing decisions");
+    return;
+  }
+  for (size_t at = 0; at < decisions.size(); ++at) {
+    const policy::Decision& decision = decisions[at];
+    if (decision.kind != policy::DecisionKind::kGrow &&
+        decision.kind != policy::DecisionKind::kShrink) {
+      continue;
+    }
+    ManagedJob* job = current(decision.job_id);
+    if (job != nullptr && not_steady_reason(*job).empty()) begin_intent(*job, decision, (*ids)[at]);
+  }
+}
+
+void Engine::begin_intent(ManagedJob& job, const policy::Decision& decision, int64_t decision_id) {
+  const bool grow = decision.kind == policy::DecisionKind::kGrow;
+  if (grow ? decision.take.empty() : decision.give_back.empty()) return;
+  store::IntentRow intent;
+  intent.id = random_hex_id();
+  intent.job = job.row.key;
+  intent.kind = grow ? "grow" : "shrink";
+  intent.for_job = decision.for_job;
+  intent.from_gpus = decision.from_gpus;
+  intent.to_gpus = decision.to_gpus;
+  intent.take = offers_to_json(decision.take);
+  intent.give_back = decision.give_back;
+  intent.plan = job.table.plan_for(decision.to_gpus);
+  intent.decision_id = decision_id;
+  intent.created = intent.updated = now();
+  // Stored before anything is done: after a crash the open intent is what must converge.
+  if (const Status status = store_.put_intent(intent); !status.ok()) {
+    note_error(status, "storing an intent");
+    return;
+  }
+  job.intent = std::move(intent);
+  apply(job, grow ? ElasticEvent::kGrowDecided : ElasticEvent::kShrinkDecided, decision.reason);
+}
+
+void Engine::record_arrivals(const ClusterView& view) {
+  std::vector<store::ArrivalRow> rows;
+  for (const JobRecord& record : view.jobs) {
+    if (record.gpus_requested <= 0 || record.submit_time < observed_since_) continue;
+    if (record.submit_time < view.now - config_.policy.arrival_window_seconds) continue;
+    if (arrivals_.contains({record.job_id, record.submit_time})) continue;
+    if (protocol::companion_from_comment(record.admin_comment)) continue;
+    const auto request = protocol::from_comment(record.admin_comment);
+    const bool elastic = request.ok() && request->has_value();
+    if (elastic) continue;  // λ counts rigid arrivals
+    arrivals_[{record.job_id, record.submit_time}] = {record.submit_time, record.gpus_requested};
+    rows.push_back({cluster_.cluster_name(), record.job_id, record.submit_time,
+                    record.gpus_requested, elastic});
+  }
+  if (!rows.empty()) note_error(store_.record_arrivals(rows), "storing arrivals");
+  std::erase_if(arrivals_, [&](const auto& entry) {
+    return entry.second.time < view.now - config_.policy.arrival_window_seconds;
+  });
+}
+
+std::vector<policy::Arrival> Engine::arrivals_in_window(int64_t now) const {
+  std::vector<policy::Arrival> arrivals;
+  for (const auto& [key, arrival] : arrivals_) {
+    if (arrival.time > now - config_.policy.arrival_window_seconds) arrivals.push_back(arrival);
+  }
+  std::stable_sort(arrivals.begin(), arrivals.end(),
+                   [](const auto& a, const auto& b) { return a.time < b.time; });
+  return arrivals;
+}
+
+void Engine::persist(ManagedJob& job) {
+  job.row.allocations = allocations_json(job.trainer);
+  job.row.held_gpus = job.held_gpus();
+  job.row.updated = now();
+  // An ending run stays open in the store until nothing is left to do for it.
+  store::ElasticJobRow row = job.row;
+  if (job.state != ElasticState::kEnded) row.end_time = 0;
+  note_error(store_.transaction([&]() -> Status {
+    RETURN_IF_ERROR(store_.put_job(row));
+    return job.intent ? store_.put_intent(*job.intent) : Status();
+  }),
+             "storing a job");
+}
+
+void Engine::persist_progress() {
+  const bool any =
+      std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return job->progress_dirty; });
+  if (!any) return;
+  const Status status = store_.transaction([&]() -> Status {
+    for (const auto& job : jobs_) {
+      if (job->progress_dirty) RETURN_IF_ERROR(store_.put_progress(*job->progress));
+    }
+    return {};
+  });
+  note_error(status, "storing progress");
+  if (!status.ok()) return;
+  for (const auto& job : jobs_) job->progress_dirty = false;
+}
+
+void Engine::forget_ended() {
+  std::erase_if(jobs_, [](const auto& job) { return job->state == ElasticState::kEnded; });
+}
+
+void Engine::publish(const ClusterView& view) {
+  auto live = std::make_shared<LiveState>();
+  std::map<std::string, int> expanded;
+  int companions = 0, agents = 0;
+  for (const auto& job : jobs_) {
+    agents += job->row.registered ? 1 : 0;
+    for (const auto& [id, companion] : job->companions) {
+      ++companions;
+      if (companion.started) expanded[companion.row.node] += companion.row.gpus;
+    }
+  }
+  const InFlight moving = in_flight(jobs_);
+  for (const NodeRecord& node : view.nodes) {
+    if (node.gpus == 0) continue;
+    const std::string why = why_not_usable(view, node, config_);
+    const auto claim = moving.taken.find(node.name);
+    const int claimed = claim == moving.taken.end() ? 0 : claim->second.gpus;
+    live->idle.push_back(
+        {{"node", node.name},
+         {"gpus", node.gpus},
+         {"allocated", node.gpus_allocated},
+         {"expanded", expanded.contains(node.name) ? expanded[node.name] : 0},
+         {"idle",
+          node.usable && why.empty() ? std::max(0, node.gpus - node.gpus_allocated - claimed) : 0},
+         {"state", node.state},
+         {"why", why}});
+  }
+  live->diag = {{"cluster", cluster_.cluster_name()},
+                {"epoch", epoch_},
+                {"started", started_},
+                {"elastic", config_.enabled},
+                {"elastic_reason", config_.enabled ? "" : "Enabled=no in flextrain.conf"},
+                {"journal_mode", store_.journal_mode()},
+                {"schema_version", store_.queries().schema_version()},
+                {"database_note", store_.open_note()},
+                {"last_tick", last_tick_},
+                {"tick_seconds", config_.tick_seconds},
+                {"ticks", ticks_},
+                {"agents", agents},
+                {"jobs", jobs_.size()},
+                {"companions", companions},
+                {"last_error", last_error_},
+                {"last_error_time", last_error_time_}};
+  live_ = std::move(live);
+}
+
+void Engine::note_error(const Status& status, std::string_view doing) {
+  if (status.ok()) return;
+  last_error_ = fmt::format("{}: {}", doing, status.to_string());
+  last_error_time_ = now();
+  // A stopping controller refuses every RPC: nothing to tell anybody.
+  if (status.code() != StatusCode::kAborted) log_warning("{}", last_error_);
+}
+
+ManagedJob* Engine::current(uint32_t job_id) {
+  for (const auto& job : jobs_) {
+    if (job_id != 0 && job->row.key.job_id == job_id && !finished(job->state)) return job.get();
+  }
+  return nullptr;
+}
+
+ManagedJob* Engine::find(const protocol::JobIdentity& identity) {
+  for (const auto& job : jobs_) {
+    if (identity_of(*job) == identity && !finished(job->state)) return job.get();
+  }
+  return nullptr;
+}
+
+protocol::JobIdentity Engine::identity_of(const ManagedJob& job) {
+  return {job.row.key.cluster, job.row.key.job_id, job.row.key.submit_time,
+          job.row.key.restart_count};
+}
+
+}  // namespace flextrain::slurm_plugin

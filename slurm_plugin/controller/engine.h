@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The controller's core: observe → decide → act → record, and the agents' messages. Single-
+// threaded and without a thread, a clock or a socket of its own: Controller runs it on its worker,
+// tests drive it by hand. Every call may use the Cluster and the Store.
+//
+// engine.cc           life, tick, storing
+// engine_observe.cc   what the cluster says: jobs, companions, leases, orphans
+// engine_switch.cc    transitions and their actions, orders
+// engine_messages.cc  the agents' requests
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "policy/policy.h"
+#include "protocol/endpoint_server.h"
+#include "slurm_plugin/cluster/cluster.h"
+#include "slurm_plugin/controller/controller_config.h"
+#include "slurm_plugin/controller/managed_job.h"
+#include "slurm_plugin/controller/snapshot.h"
+#include "store/store.h"
+
+namespace flextrain::slurm_plugin {
+
+// What `sflex idle` and `sflex diag` show; replaced as a whole at every tick.
+struct LiveState {
+  Json idle = Json::array();  // rows
+  Json diag = Json::object();
+};
+
+class Engine {
+ public:
+  struct Options {
+    std::function<int64_t()> clock;  // unix seconds
+    uid_t slurm_uid = 0;             // besides root, may speak for every job
+  };
+  Engine(ControllerConfig config, Cluster& cluster, store::Store& store, Options options);
+
+  // Takes a new epoch and everything open from the store. Once, before anything else.
+  Status load();
+
+  // One whole round. Errors of Cluster and Store are kept for diag, logged, and met again at the
+  // next round.
+  void tick();
+  // Looks only at companions and bases of jobs that are in a transition; cheap.
+  void glance();
+  bool in_transition() const;  // glance() soon
+  bool wants_tick();           // something happened that deserves a whole round; resets
+
+  // A request of an agent (query is not one). Answers now or when an order comes.
+  void handle(const protocol::Envelope& request, const protocol::Caller& caller,
+              protocol::ReplyPtr reply);
+
+  void set_config(const ControllerConfig& config) { config_ = config; }
+
+  std::shared_ptr<const LiveState> live() const { return live_; }
+  int64_t epoch() const { return epoch_; }
+  uint32_t newest_job_id() const { return newest_job_id_; }  // of the last observation
+  const ManagedJobs& jobs() const { return jobs_; }
+  const std::string& last_error() const { return last_error_; }
+
+ private:
+  using Index = std::map<uint32_t, const JobRecord*>;
+
+  // engine.cc
+  void settle(ManagedJob& job);
+  void decide_and_act(const ClusterView& view);
+  void begin_intent(ManagedJob& job, const policy::Decision& decision, int64_t decision_id);
+  void record_arrivals(const ClusterView& view);
+  std::vector<policy::Arrival> arrivals_in_window(int64_t now) const;
+  void persist(ManagedJob& job);
+  void persist_progress();
+  void forget_ended();
+  void publish(const ClusterView& view);
+  void note_error(const Status& status, std::string_view doing);
+  int64_t now() const { return options_.clock(); }
+
+  // engine_observe.cc
+  void sync_jobs(const ClusterView& view, const Index& index);
+  void sync_base(ManagedJob& job, const JobRecord* record);
+  void sync_companions(ManagedJob& job, const Index& index);
+  void sync_companion(ManagedJob& job, Companion& companion, const JobRecord* record);
+  void drop_ended_companions(ManagedJob& job);
+  void sweep_orphans(const ClusterView& view);
+  void check_agent(ManagedJob& job);
+  void check_deadline(ManagedJob& job);
+  void check_size(ManagedJob& job);
+  void renew_leases(const ClusterView& view);
+  std::vector<policy::Decision> lease_shrinks(const policy::Snapshot& snapshot,
+                                              const std::vector<policy::Decision>& decisions);
+  void give_up_growths(const policy::Snapshot& snapshot);
+  ManagedJob* adopt(const JobRecord& record);
+
+  // engine_switch.cc
+  void apply(ManagedJob& job, ElasticEvent event, std::string why);
+  void act(ManagedJob& job, ElasticAction action);
+  void submit_companions(ManagedJob& job);
+  void check_companions(ManagedJob& job);
+  void send_order(ManagedJob& job);
+  void offer_order(ManagedJob& job);
+  Result<protocol::Order> build_order(ManagedJob& job) const;
+  void adopt_size(ManagedJob& job);
+  void leave(ManagedJob& job, Companion& companion);
+  void cancel_leaving(ManagedJob& job);
+  void finish_intent(ManagedJob& job, std::string_view outcome);
+  void close(ManagedJob& job);
+  int64_t deadline_of(const ManagedJob& job) const;
+
+  // engine_messages.cc
+  struct Request {
+    const protocol::Envelope& envelope;
+    const protocol::Caller& caller;
+    const protocol::ReplyPtr& reply;
+  };
+  void handle_register(const Request& request);
+  void handle_register_companion(const Request& request, const protocol::RegisterRequest& body);
+  void handle_base(const Request& request, ManagedJob& job);
+  void handle_scale_table(const Request& request, ManagedJob& job);
+  void handle_progress(const Request& request, ManagedJob& job);
+  void handle_poll(const Request& request, ManagedJob& job);
+  void handle_report(const Request& request, ManagedJob& job);
+  void handle_bye(const Request& request, ManagedJob& job);
+  void handle_companion(const Request& request, ManagedJob& job, Companion& companion);
+  protocol::Envelope response_to(const protocol::JobIdentity& job) const;
+  void answer(const Request& request, Json body) const;
+  void refuse(const Request& request, const Status& why) const;
+  bool may_speak_for(const protocol::Caller& caller, uint32_t owner) const;
+  protocol::Envelope no_order(const protocol::JobIdentity& job) const;
+
+  ManagedJob* current(uint32_t job_id);  // the run that is not ending, nullptr
+  ManagedJob* find(const protocol::JobIdentity& identity);
+  static protocol::JobIdentity identity_of(const ManagedJob& job);
+
+  ControllerConfig config_;
+  Cluster& cluster_;
+  store::Store& store_;
+  const Options options_;
+  ManagedJobs jobs_;
+  std::map<std::pair<uint32_t, int64_t>, policy::Arrival> arrivals_;  // job id, submit time
+  std::set<uint32_t> malformed_;  // tokens complained about, once each
+  int64_t epoch_ = 0, started_ = 0, observed_since_ = 0, last_tick_ = 0, ticks_ = 0;
+  uint32_t newest_job_id_ = 0;
+  bool wants_tick_ = false;
+  std::string last_error_;
+  int64_t last_error_time_ = 0;
+  std::shared_ptr<const LiveState> live_ = std::make_shared<LiveState>();
+};
+
+}  // namespace flextrain::slurm_plugin

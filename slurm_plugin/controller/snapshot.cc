@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "slurm_plugin/controller/snapshot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "slurm_plugin/controller/waiting.h"
+
+namespace flextrain::slurm_plugin {
+namespace {
+
+void add(NodeAmounts& amounts, const ManagedJob& job, const Companion& companion) {
+  const int base_gpus = std::max(1, job.row.base_gpus);
+  int cpus = 0;
+  for (const auto& [node, count] : job.record.cpus_on_node) cpus += count;
+  NodeAmount& amount = amounts[companion.row.node];
+  amount.gpus += companion.row.gpus;
+  amount.cpus += static_cast<int>(
+      std::max<int64_t>(1, static_cast<int64_t>(cpus) * companion.row.gpus / base_gpus));
+  if (job.record.memory_per_node_mib > 0 && !job.record.nodes.empty()) {
+    amount.memory_mib += job.record.memory_per_node_mib *
+                         static_cast<int64_t>(job.record.nodes.size()) * companion.row.gpus /
+                         base_gpus;
+  }
+}
+
+Json table_json(const std::vector<policy::TableEntry>& table) {
+  Json json = Json::array();
+  for (const policy::TableEntry& entry : table) {
+    json.push_back({{"gpus", entry.gpus}, {"tokens_per_second", entry.tokens_per_second}});
+  }
+  return json;
+}
+
+policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster,
+                               const InFlight& moving,
+                               const std::map<std::string, int64_t>& planned,
+                               const ControllerConfig& config) {
+  policy::ElasticJobView view;
+  view.job_id = job.row.key.job_id;
+  view.user = job.row.user;
+  view.start_time = job.row.start_time;
+  view.not_steady_reason = not_steady_reason(job);
+  view.steady = view.not_steady_reason.empty();
+  view.base_gpus = job.row.base_gpus;
+  view.held_gpus = job.held_gpus();
+  view.max_gpus = job.row.max_gpus;
+  view.table = job.table.entries;
+  view.remaining_seconds = remaining_seconds(job, cluster.now);
+  view.grow_overhead_seconds = job.row.grow_overhead_seconds;
+  view.shrink_overhead_seconds = job.row.shrink_overhead_seconds;
+  view.last_switch_time = job.row.last_switch_time;
+  view.last_failure_time = job.row.last_failure_time;
+  view.failures = job.row.failures;
+  std::set<std::string> avoid;
+  for (const auto& [id, companion] : job.companions) {
+    avoid.insert(companion.row.node);
+    if (job.uses(id) && !companion.leaving()) {
+      view.companions.push_back({id, companion.row.node, companion.row.gpus});
+    }
+  }
+  if (view.steady && view.held_gpus < view.max_gpus) {
+    view.offers = companion_offers(cluster, job.record, config, moving.taken, avoid, planned);
+  }
+  return view;
+}
+
+}  // namespace
+
+InFlight in_flight(const ManagedJobs& jobs) {
+  InFlight result;
+  for (const auto& job : jobs) {
+    const std::set<uint32_t> given_back = job->given_back();
+    for (const auto& [id, companion] : job->companions) {
+      const bool goes = companion.leaving() || given_back.contains(id);
+      if (companion.started && goes) add(result.promised, *job, companion);
+      if (!companion.started && !companion.leaving()) add(result.taken, *job, companion);
+    }
+  }
+  return result;
+}
+
+std::string not_steady_reason(const ManagedJob& job) {
+  if (job.state != ElasticState::kSteady) {
+    return job.state == ElasticState::kStarting
+               ? "its agent has not registered"
+               : fmt::format("it is {}", elastic_state_name(job.state));
+  }
+  if (job.record.state != JobState::kRunning) return "the base job does not run";
+  if (!job.row.registered) return "its agent has not registered";
+  if (job.registration.numerics == "exact" && job.row.fingerprint.empty()) {
+    return "its numerics fingerprint is not known yet";
+  }
+  if (job.size_mismatch_since != 0) return "the trainer reports another size";
+  return "";
+}
+
+std::optional<double> remaining_seconds(const ManagedJob& job, int64_t now) {
+  std::optional<double> left;
+  if (job.progress && job.progress->total_steps > 0 && job.progress->step_seconds > 0) {
+    const auto steps =
+        static_cast<double>(std::max<int64_t>(0, job.progress->total_steps - job.progress->step));
+    left = std::max(0.0, steps * job.progress->step_seconds -
+                             static_cast<double>(std::max<int64_t>(0, now - job.progress->time)));
+  }
+  if (job.record.time_limit_seconds > 0 && job.record.end_time > now) {
+    const auto limit = static_cast<double>(job.record.end_time - now);
+    left = left ? std::min(*left, limit) : limit;
+  }
+  return left;
+}
+
+policy::Snapshot build_snapshot(const ClusterView& view, const ManagedJobs& jobs,
+                                const std::vector<policy::Arrival>& arrivals,
+                                int64_t observed_since, const ControllerConfig& config) {
+  policy::Snapshot snapshot;
+  snapshot.now = view.now;
+  snapshot.observed_since = observed_since;
+  snapshot.arrivals = arrivals;
+  const InFlight moving = in_flight(jobs);
+  const auto planned = planned_starts(view);
+  for (const auto& job : jobs) {
+    if (finished(job->state)) continue;
+    snapshot.elastic.push_back(view_of(*job, view, moving, planned, config));
+  }
+  std::sort(snapshot.elastic.begin(), snapshot.elastic.end(),
+            [](const auto& a, const auto& b) { return a.job_id < b.job_id; });
+  WaitingView queue = waiting_view(view, moving.taken, moving.promised);
+  snapshot.waiting = std::move(queue.waiting);
+  snapshot.other_waiting_gpu_jobs = queue.other_waiting_gpu_jobs;
+  for (const NodeRecord& node : view.nodes) {
+    snapshot.total_gpus += node.gpus;
+    if (!node.usable) continue;
+    const auto claim = moving.taken.find(node.name);
+    const int claimed = claim == moving.taken.end() ? 0 : claim->second.gpus;
+    snapshot.idle_gpus += std::max(0, node.gpus - node.gpus_allocated - claimed);
+  }
+  return snapshot;
+}
+
+Json offers_to_json(const std::vector<policy::NodeOffer>& offers) {
+  Json json = Json::array();
+  for (const policy::NodeOffer& offer : offers) {
+    json.push_back({{"node", offer.node}, {"gpus", offer.gpus}});
+  }
+  return json;
+}
+
+std::vector<policy::NodeOffer> offers_from_json(const Json& json) {
+  auto offers = decode_json("offers", [&] {
+    std::vector<policy::NodeOffer> list;
+    for (const Json& offer : json) {
+      list.push_back({offer.at("node").get<std::string>(), offer.at("gpus").get<int>()});
+    }
+    return list;
+  });
+  return std::move(offers).value_or({});
+}
+
+Json snapshot_to_json(const policy::Snapshot& snapshot) {
+  Json elastic = Json::array(), waiting = Json::array(), arrivals = Json::array();
+  for (const policy::ElasticJobView& job : snapshot.elastic) {
+    Json companions = Json::array();
+    for (const policy::CompanionView& companion : job.companions) {
+      companions.push_back(
+          {{"job_id", companion.job_id}, {"node", companion.node}, {"gpus", companion.gpus}});
+    }
+    elastic.push_back(
+        {{"job_id", job.job_id},
+         {"user", job.user},
+         {"start_time", job.start_time},
+         {"steady", job.steady},
+         {"not_steady_reason", job.not_steady_reason},
+         {"base_gpus", job.base_gpus},
+         {"held_gpus", job.held_gpus},
+         {"max_gpus", job.max_gpus},
+         {"table", table_json(job.table)},
+         {"remaining_seconds", job.remaining_seconds ? Json(*job.remaining_seconds) : Json()},
+         {"grow_overhead_seconds", job.grow_overhead_seconds},
+         {"shrink_overhead_seconds", job.shrink_overhead_seconds},
+         {"last_switch_time", job.last_switch_time},
+         {"last_failure_time", job.last_failure_time},
+         {"failures", job.failures},
+         {"offers", offers_to_json(job.offers)},
+         {"companions", companions}});
+  }
+  for (const policy::WaitingJob& job : snapshot.waiting) {
+    waiting.push_back({{"job_id", job.job_id},
+                       {"submit_time", job.submit_time},
+                       {"nodes", job.nodes},
+                       {"gpus", job.gpus},
+                       {"gpus_per_node", job.gpus_per_node},
+                       {"offers", offers_to_json(job.offers)},
+                       {"usable_nodes", job.usable_nodes}});
+  }
+  for (const policy::Arrival& arrival : snapshot.arrivals) {
+    arrivals.push_back({{"time", arrival.time}, {"gpus", arrival.gpus}});
+  }
+  return {{"now", snapshot.now},
+          {"observed_since", snapshot.observed_since},
+          {"elastic", elastic},
+          {"waiting", waiting},
+          {"other_waiting_gpu_jobs", snapshot.other_waiting_gpu_jobs},
+          {"arrivals", arrivals},
+          {"idle_gpus", snapshot.idle_gpus},
+          {"total_gpus", snapshot.total_gpus}};
+}
+
+store::DecisionRow decision_row(const policy::Decision& decision, const ManagedJob* job,
+                                int64_t now) {
+  store::DecisionRow row;
+  if (job != nullptr) {
+    row.job = job->row.key;
+    row.user = job->row.user;
+  }
+  row.for_job = decision.for_job;
+  row.kind = policy::decision_kind_name(decision.kind);
+  row.rule = decision.rule;
+  row.reason = decision.reason;
+  row.formula = decision.formula;
+  row.from_gpus = decision.from_gpus;
+  row.to_gpus = decision.to_gpus;
+  row.inputs = decision.inputs;
+  row.take = offers_to_json(decision.take);
+  row.give_back = decision.give_back;
+  row.first_time = row.last_time = now;
+  return row;
+}
+
+}  // namespace flextrain::slurm_plugin
