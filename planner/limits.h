@@ -12,6 +12,6 @@ inline constexpr int kMaxChunks = 2048;           // stages × virtual stages of
 inline constexpr int kMaxRanks = 1 << 20;         // of a Plan
 inline constexpr int kMaxMicroBatches = 1 << 20;  // of one pipeline
 // stages × virtual stages × micro-batches of one pipeline: what a schedule's size grows with.
-inline constexpr int64_t kMaxUnitsOfWork = int64_t{1} << 22;
+inline constexpr int64_t kMaxUnitsOfWork = int64_t{1} << 21;
 
 }  // namespace flextrain::planner

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include "planner/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+
+namespace flextrain::planner {
+namespace {
+
+// Ids in order of execution over the pipeline.
+std::vector<LayerId> in_order(const LayerPlacement& placement) {
+  std::vector<LayerId> ids;
+  for (size_t chunk = 0; chunk < placement[0].size(); ++chunk) {
+    for (const auto& stage : placement) {
+      ids.insert(ids.end(), stage[chunk].begin(), stage[chunk].end());
+    }
+  }
+  return ids;
+}
+
+double largest_stage(const LayerPlacement& placement, const std::vector<double>& costs) {
+  double largest = 0;
+  for (const auto& stage : placement) {
+    double sum = 0;
+    for (const auto& chunk : stage) {
+      for (const LayerId layer : chunk) sum += layer == kNoOp ? 0 : costs[layer];
+    }
+    largest = std::max(largest, sum);
+  }
+  return largest;
+}
+
+// Layers conserved and in order, embedding first, head last, the same number of
+// transformer-or-No-Op positions in every chunk, at least one.
+void check_shape(const LayerPlacement& placement, int layers, int stages, int virtual_stages) {
+  SCOPED_TRACE(fmt::format("L {} p {} v {}", layers, stages, virtual_stages));
+  ASSERT_EQ(placement.size(), static_cast<size_t>(stages));
+  std::vector<LayerId> real;
+  for (const LayerId layer : in_order(placement)) {
+    if (layer != kNoOp) real.push_back(layer);
+  }
+  ASSERT_EQ(real.size(), static_cast<size_t>(layers) + 2);
+  for (int layer = 0; layer < layers + 2; ++layer) ASSERT_EQ(real[layer], layer);
+  ASSERT_EQ(placement.front().front().front(), 0);
+  ASSERT_EQ(placement.back().back().back(), layers + 1);
+  size_t positions = 0, no_ops = 0;
+  for (int stage = 0; stage < stages; ++stage) {
+    ASSERT_EQ(placement[stage].size(), static_cast<size_t>(virtual_stages));
+    for (int chunk = 0; chunk < virtual_stages; ++chunk) {
+      size_t here = placement[stage][chunk].size();
+      if (stage == 0 && chunk == 0) --here;
+      if (stage == stages - 1 && chunk == virtual_stages - 1) --here;
+      if (positions == 0) positions = here;
+      ASSERT_EQ(here, positions) << "stage " << stage << " chunk " << chunk;
+      no_ops += std::count(placement[stage][chunk].begin(), placement[stage][chunk].end(), kNoOp);
+    }
+  }
+  ASSERT_GE(positions, 1u);
+  ASSERT_EQ(layers + no_ops, positions * stages * virtual_stages);
+}
+
+TEST(Placement, EveryLayerCountDegreeAndVirtualStageCount) {
+  for (const int virtual_stages : {1, 2, 3, 5}) {
+    for (int layers = 1; layers <= 100; ++layers) {
+      for (int stages = 1; stages <= layers; ++stages) {
+        // 5 virtual stages on a grid only: the time goes with the number of chunks.
+        if (virtual_stages == 5 && (layers % 9 != 1 || stages % 4 != 1)) continue;
+        const auto placement = place_layers(layers, stages, virtual_stages, {});
+        ASSERT_TRUE(placement.ok()) << placement.status().to_string();
+        check_shape(*placement, layers, stages, virtual_stages);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Placement, RandomCostsKeepTheShape) {
+  std::mt19937 random(7);
+  std::lognormal_distribution<double> cost(0.0, 1.0);
+  for (int round = 0; round < 400; ++round) {
+    const int layers = 1 + static_cast<int>(random() % 60);
+    const int stages = 1 + static_cast<int>(random() % layers);
+    const int virtual_stages = 1 + static_cast<int>(random() % 3);
+    std::vector<double> costs(layers + 2);
+    for (double& value : costs) value = random() % 10 == 0 ? 0 : cost(random);
+    costs[1] = 1;
+    const auto placement = place_layers(layers, stages, virtual_stages, costs);
+    ASSERT_TRUE(placement.ok()) << placement.status().to_string();
+    check_shape(*placement, layers, stages, virtual_stages);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Smallest possible largest stage cost by trying every contiguous partition.
+double brute_force(const std::vector<double>& costs, int stages, int virtual_stages) {
+  const int units = static_cast<int>(costs.size());
+  const int chunks = stages * virtual_stages;
+  double best = std::numeric_limits<double>::infinity();
+  std::vector<double> load(stages, 0.0);
+  const std::function<void(int, int)> place = [&](int chunk, int begin) {
+    if (chunk == chunks) {
+      if (begin == units) best = std::min(best, *std::max_element(load.begin(), load.end()));
+      return;
+    }
+    for (int end = begin; end <= units; ++end) {
+      if ((chunk == 0 && end == 0) || (chunk < chunks - 1 && end == units)) continue;
+      double sum = 0;
+      for (int unit = begin; unit < end; ++unit) sum += costs[unit];
+      load[chunk % stages] += sum;
+      place(chunk + 1, end);
+      load[chunk % stages] -= sum;
+    }
+  };
+  place(0, 0);
+  return best;
+}
+
+TEST(Placement, ContiguousPartitionIsOptimal) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<double> cost(0.1, 3.0);
+  for (int round = 0; round < 300; ++round) {
+    const int layers = 1 + static_cast<int>(random() % 9);
+    const int stages = 1 + static_cast<int>(random() % std::min(layers, 5));
+    std::vector<double> costs(layers + 2);
+    for (double& value : costs) value = cost(random);
+    const auto placement = place_layers(layers, stages, 1, costs);
+    ASSERT_TRUE(placement.ok());
+    EXPECT_NEAR(largest_stage(*placement, costs), brute_force(costs, stages, 1), 1e-6)
+        << "L " << layers << " p " << stages;
+  }
+}
+
+// With virtual stages the partition is a heuristic: bounded by the chunks' own limit.
+TEST(Placement, VirtualStagesAreNearTheOptimum) {
+  std::mt19937 random(13);
+  std::uniform_real_distribution<double> cost(0.5, 1.5);
+  double worst = 1;
+  for (int round = 0; round < 100; ++round) {
+    const int layers = 4 + static_cast<int>(random() % 5);
+    const int stages = 2 + static_cast<int>(random() % 2);
+    std::vector<double> costs(layers + 2);
+    for (double& value : costs) value = cost(random);
+    const auto placement = place_layers(layers, stages, 2, costs);
+    ASSERT_TRUE(placement.ok());
+    worst = std::max(worst, largest_stage(*placement, costs) / brute_force(costs, stages, 2));
+  }
+  RecordProperty("worst_ratio", std::to_string(worst));
+  EXPECT_LE(worst, 1.35);
+}
+
+TEST(Placement, UniformLayersSpreadEvenlyOverVirtualStages) {
+  // 24 layers on 4 stages × 2 chunks, ends free of cost: 6 layers a stage, 3 a chunk, no No-Op.
+  std::vector<double> costs(26, 1.0);
+  costs.front() = costs.back() = 0;
+  const auto placement = place_layers(24, 4, 2, costs);
+  ASSERT_TRUE(placement.ok());
+  const auto ids = in_order(*placement);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), kNoOp), 0);
+}
+
+TEST(Placement, FlexTrainsExampleNeedsTwoNoOps) {
+  // 6 layers, PP 4: 8 positions.
+  const auto placement = place_layers(6, 4, 1, {});
+  ASSERT_TRUE(placement.ok());
+  EXPECT_EQ(*placement, (LayerPlacement{{{0, 1, kNoOp}}, {{2, 3}}, {{4, 5}}, {{6, kNoOp, 7}}}));
+}
+
+TEST(Placement, ASlowLayerGetsCompany) {
+  std::vector<double> costs(10, 1.0);
+  const auto even = place_layers(8, 4, 1, costs);
+  costs[3] = 3.0;
+  const auto slow = place_layers(8, 4, 1, costs);
+  ASSERT_TRUE(even.ok() && slow.ok());
+  EXPECT_NE(*even, *slow);
+  EXPECT_LT(largest_stage(*slow, costs), largest_stage(*even, costs));
+}
+
+TEST(Placement, RefusesWhatCannotBePlaced) {
+  struct Case {
+    int layers, stages, virtual_stages;
+    std::vector<double> costs;
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Case& c : std::vector<Case>{{0, 1, 1, {}},
+                                         {-3, 1, 1, {}},
+                                         {4, 5, 1, {}},
+                                         {4, 0, 1, {}},
+                                         {4, 2, 0, {}},
+                                         {4, 2, 100000, {}},
+                                         {1000000000, 1, 1, {}},
+                                         {2, 1, 1, {1, 1, 1}},
+                                         {2, 1, 1, {1, 1, -1, 1}},
+                                         {2, 1, 1, {1, nan, 1, 1}},
+                                         {2, 1, 1, {0, 0, 0, 0}}}) {
+    const auto placement = place_layers(c.layers, c.stages, c.virtual_stages, c.costs);
+    ASSERT_FALSE(placement.ok()) << c.layers << ' ' << c.stages << ' ' << c.virtual_stages;
+    EXPECT_EQ(placement.status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace flextrain::planner
