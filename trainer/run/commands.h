@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// trainer/run: the flextrain-trainer program. Owns the process: command line, signals, the training
+// loop, the files people and the agent read (docs/agent-contract.md). Each command returns the
+// process's exit code; messages go to stderr, results to stdout.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/comm/communicator.h"
+
+namespace flextrain::trainer {
+
+struct TrainOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;  // --set section.key=value
+  std::string plan_file;               // --plan, "" = none
+  bool fresh = false;                  // refuse to continue from checkpoints
+  bool require_checkpoint = false;     // `resume`
+};
+// Collective over `world`.
+int train_command(Communicator& world, const TrainOptions& options);
+
+struct BenchOptions {
+  TrainOptions train;
+  int steps = 10;
+};
+// Times steps without touching checkpoints or metrics. Collective over `world`.
+int bench_command(Communicator& world, const BenchOptions& options);
+
+int digest_command(const std::string& checkpoint);
+
+struct ReshardOptions {
+  std::string checkpoint;
+  std::string plan_file;  // or the next two
+  int pipeline_parallel = 0, data_parallel = 1;
+  bool dry_run = false;  // show, write nothing
+};
+int reshard_command(const ReshardOptions& options);
+
+struct PlanOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  int gpus = 1;
+  std::string profile_file;  // "" = output.dir/profile.json when it exists
+  std::string output_file;   // the Plan as JSON, for train --plan; "" = not written
+};
+int plan_command(const PlanOptions& options);
+
+}  // namespace flextrain::trainer

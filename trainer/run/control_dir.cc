@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/run/control_dir.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "trainer/run/step_clock.h"
+
+namespace flextrain::trainer {
+namespace {
+
+constexpr double kProgressInterval = 0.5;  // seconds
+constexpr size_t kMaxFileBytes = size_t{64} << 20;
+
+// The file's text, or nothing when it does not exist.
+Result<std::optional<std::string>> optional_file(const std::string& path) {
+  Result<std::string> text = read_file(path, kMaxFileBytes);
+  if (text.ok()) return std::optional<std::string>(*std::move(text));
+  if (text.status().code() == StatusCode::kNotFound) return std::optional<std::string>();
+  return text.status();
+}
+
+}  // namespace
+
+Result<ElasticBounds> elastic_bounds_from_text(const std::string& text) {
+  ASSIGN_OR_RETURN(const Json json, parse_json(text, "request.json"));
+  ElasticBounds bounds;
+  const Result<bool> decoded = decode_json("request.json", [&] {
+    bounds.max_gpus = json.at("max_gpus").get<int>();
+    bounds.elastic_mode = json.at("elastic_mode").get<std::string>();
+    bounds.device_type = json.value("device_type", std::string());
+    bounds.memory_limit_bytes = json.value("memory_limit_bytes", int64_t{0});
+    return true;
+  });
+  if (!decoded.ok()) return decoded.status();
+  if (bounds.max_gpus < 1 || bounds.memory_limit_bytes < 0 ||
+      (bounds.elastic_mode != "pp" && bounds.elastic_mode != "dp+pp")) {
+    return invalid_argument(
+        "request.json: max_gpus must be positive, elastic_mode \"pp\" or \"dp+pp\", "
+        "memory_limit_bytes not negative");
+  }
+  return bounds;
+}
+
+ControlDir ControlDir::from_environment() {
+  const char* path = std::getenv("FLEXTRAIN_CONTROL_DIR");
+  return ControlDir(path != nullptr ? path : "");
+}
+
+Result<std::optional<planner::Plan>> ControlDir::plan() const {
+  if (!present()) return std::optional<planner::Plan>();
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, optional_file(path_ + "/plan.json"));
+  if (!text.has_value()) return std::optional<planner::Plan>();
+  ASSIGN_OR_RETURN(const Json json, parse_json(*text, path_ + "/plan.json"));
+  ASSIGN_OR_RETURN(planner::Plan plan, planner::plan_from_json(json));
+  return std::optional<planner::Plan>(std::move(plan));
+}
+
+Result<std::optional<ElasticBounds>> ControlDir::request() const {
+  if (!present()) return std::optional<ElasticBounds>();
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, optional_file(path_ + "/request.json"));
+  if (!text.has_value()) return std::optional<ElasticBounds>();
+  ASSIGN_OR_RETURN(ElasticBounds bounds, elastic_bounds_from_text(*text));
+  return std::optional<ElasticBounds>(std::move(bounds));
+}
+
+void ControlDir::write(const std::string& name, const std::string& text) const {
+  if (!present()) return;
+  if (Status status = write_file_atomically(path_ + "/" + name, text); !status.ok()) {
+    log_warning("the agent's {} is not written: {}", name, status.message());
+  }
+}
+
+void ControlDir::write_fingerprint(const std::string& fingerprint) const {
+  write("fingerprint", fingerprint + "\n");
+}
+
+void ControlDir::write_progress(const Progress& p, bool always) {
+  const double now = unix_seconds();
+  if (!present() || (!always && now - last_progress_ < kProgressInterval)) return;
+  last_progress_ = now;
+  write("progress.json", Json{{"step", p.step},
+                              {"total_steps", p.total_steps},
+                              {"consumed_samples", p.consumed_samples},
+                              {"loss", p.loss},
+                              {"tokens_per_second", p.tokens_per_second},
+                              {"step_seconds", p.step_seconds},
+                              {"gpus", p.gpus},
+                              {"plan_id", p.plan_id},
+                              {"time", now}}
+                                 .dump() +
+                             "\n");
+}
+
+void ControlDir::write_profile(const planner::StepProfile& profile) const {
+  write("profile.json", planner::profile_to_json(profile).dump(1) + "\n");
+}
+
+void ControlDir::write_scale_table(const planner::ScaleTable& table) const {
+  write("scale_table.json", planner::scale_table_to_json(table).dump(1) + "\n");
+}
+
+void ControlDir::phase_ended(const std::string& phase) const {
+  if (!present()) return;
+  const std::string path = path_ + "/phases.jsonl";
+  const std::string line = Json{{"phase", phase}, {"time", unix_seconds()}}.dump() + "\n";
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0 || ::write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    log_warning("cannot append to '{}': {}", path, std::strerror(errno));
+  }
+  if (fd >= 0) ::close(fd);
+}
+
+}  // namespace flextrain::trainer

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/log.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/run/commands.h"
+#include "trainer/run/exit_code.h"
+#include "trainer/run/stop_signal.h"
+
+namespace flextrain::trainer {
+namespace {
+
+// Runs a command over all ranks and leaves MPI in order.
+template <typename Command>
+int on_all_ranks(int argc, char** argv, Command&& command) {
+  Result<std::unique_ptr<Communicator>> world = open_world(&argc, &argv);
+  if (!world.ok()) {
+    log_error("{}", world.status().message());
+    return kExitFailed;
+  }
+  // One voice: what all ranks agree on, rank 0 says. Errors are everybody's.
+  if ((*world)->rank() != 0) set_log_level(LogLevel::kError);
+  const int code = command(**world);
+  std::fflush(stdout);
+  world->reset();
+  close_world();
+  return code;
+}
+
+void add_job_options(CLI::App& app, TrainOptions& options) {
+  app.add_option("JOB.toml", options.job_file, "configuration (docs/trainer-config.md)")
+      ->required();
+  app.add_option("--set", options.overrides, "section.key=value, over the file; repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--plan", options.plan_file, "execute this Plan (JSON)");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("flextrain-trainer: trains a language model under a Plan, elastically");
+  app.require_subcommand(1);
+  TrainOptions train, resume;
+  CLI::App* train_app =
+      app.add_subcommand("train", "train; continues from the newest intact checkpoint");
+  add_job_options(*train_app, train);
+  train_app->add_flag("--fresh", train.fresh, "start anew; refused where checkpoints exist");
+  CLI::App* resume_app = app.add_subcommand("resume", "like train, but there must be a checkpoint");
+  add_job_options(*resume_app, resume);
+  resume.require_checkpoint = true;
+
+  std::string checkpoint;
+  CLI::App* digest_app = app.add_subcommand("digest", "verify a checkpoint and print its hash");
+  digest_app->add_option("CHECKPOINT", checkpoint, "a step-N directory, or one that holds some")
+      ->required();
+
+  ReshardOptions reshard;
+  CLI::App* reshard_app = app.add_subcommand(
+      "reshard", "show where the layers go under another layout and make it the checkpoint's Plan");
+  reshard_app->add_option("CHECKPOINT", reshard.checkpoint, "as for digest")->required();
+  CLI::Option* reshard_plan =
+      reshard_app->add_option("--plan", reshard.plan_file, "the layout as a Plan (JSON)");
+  CLI::Option* reshard_pp =
+      reshard_app->add_option("--pp", reshard.pipeline_parallel, "pipeline degree")
+          ->check(CLI::PositiveNumber)
+          ->excludes(reshard_plan);
+  reshard_app->add_option("--dp", reshard.data_parallel, "data-parallel degree")
+      ->check(CLI::PositiveNumber)
+      ->needs(reshard_pp);
+  reshard_app->add_flag("--dry-run", reshard.dry_run, "only show");
+
+  BenchOptions bench;
+  CLI::App* bench_app = app.add_subcommand("bench", "time some steps; leaves checkpoints alone");
+  add_job_options(*bench_app, bench.train);
+  bench_app->add_option("--steps", bench.steps, "timed steps")->check(CLI::PositiveNumber);
+
+  PlanOptions plan;
+  CLI::App* plan_app = app.add_subcommand("plan", "print the Plan and the scale table for N GPUs");
+  plan_app->add_option("JOB.toml", plan.job_file, "configuration")->required();
+  plan_app->add_option("--set", plan.overrides, "section.key=value; repeatable")
+      ->allow_extra_args(false);
+  plan_app->add_option("--gpus", plan.gpus, "GPUs")->required()->check(CLI::PositiveNumber);
+  plan_app->add_option("--profile", plan.profile_file, "default: output.dir/profile.json");
+  plan_app->add_option("-o,--output", plan.output_file, "write the Plan as JSON");
+
+  try {
+    app.parse(argc, argv);
+    if (reshard_app->parsed() && reshard.plan_file.empty() && reshard.pipeline_parallel == 0) {
+      throw CLI::RequiredError("--plan or --pp");
+    }
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitComplete : kExitUnusable;
+  }
+  if (digest_app->parsed()) return digest_command(checkpoint);
+  if (reshard_app->parsed()) return reshard_command(reshard);
+  if (plan_app->parsed()) return plan_command(plan);
+  if (bench_app->parsed()) {
+    return on_all_ranks(argc, argv, [&](Communicator& w) { return bench_command(w, bench); });
+  }
+  // Before MPI starts, so that a request that comes early is kept and not fatal.
+  catch_stop_signals();
+  const TrainOptions& options = resume_app->parsed() ? resume : train;
+  return on_all_ranks(argc, argv, [&](Communicator& w) { return train_command(w, options); });
+}
+
+}  // namespace
+}  // namespace flextrain::trainer
+
+int main(int argc, char** argv) {
+  try {
+    return flextrain::trainer::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "flextrain-trainer: %s\n", error.what());
+    flextrain::trainer::abort_world(flextrain::trainer::kExitFailed);
+  }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/run/metrics_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+
+namespace flextrain::trainer {
+
+std::string keep_metrics(const std::string& text, int64_t last_step) {
+  std::string kept;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;  // cut off by a crash
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const Result<Json> json = parse_json(line, "metrics line");
+    const auto step = decode_json("metrics line", [&] {
+      return json.ok() ? json->at("step").get<int64_t>() : last_step + 1;
+    });
+    if (step.ok() && *step <= last_step) kept += line + "\n";
+  }
+  return kept;
+}
+
+Result<MetricsFile> MetricsFile::open(const std::string& path, int64_t last_step) {
+  const Result<std::string> old = read_file(path);
+  if (!old.ok() && old.status().code() != StatusCode::kNotFound) return old.status();
+  if (old.ok()) {
+    const std::string kept = keep_metrics(*old, last_step);
+    if (kept != *old) RETURN_IF_ERROR(write_file_atomically(path, kept));
+  }
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return permission_denied("cannot open '{}': {}", path, std::strerror(errno));
+  return MetricsFile(fd, path);
+}
+
+MetricsFile::MetricsFile(MetricsFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+MetricsFile::~MetricsFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status MetricsFile::append(const StepMetrics& m) {
+  Json json = {{"step", m.step},
+               {"consumed_samples", m.consumed_samples},
+               {"loss", m.loss},
+               {"loss_hex", format_hex_double(m.loss)},
+               {"lr", m.learning_rate},
+               {"grad_norm", m.grad_norm},
+               {"tokens_per_second", m.tokens_per_second},
+               {"step_seconds", m.step_seconds},
+               {"gpus", m.gpus},
+               {"plan_id", m.plan_id}};
+  if (m.eval_loss.has_value()) {
+    json["eval_loss"] = *m.eval_loss;
+    json["eval_loss_hex"] = format_hex_double(*m.eval_loss);
+  }
+  const std::string line = json.dump() + "\n";
+  if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    return resource_exhausted("cannot append to '{}': {}", path_, std::strerror(errno));
+  }
+  return {};
+}
+
+}  // namespace flextrain::trainer

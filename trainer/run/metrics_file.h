@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// metrics.jsonl: one JSON line per step, each step once over all restarts. Rank 0 alone.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+
+namespace flextrain::trainer {
+
+struct StepMetrics {
+  int64_t step = 0;  // completed steps, from 1
+  int64_t consumed_samples = 0;
+  double loss = 0, learning_rate = 0, grad_norm = 0, tokens_per_second = 0, step_seconds = 0;
+  int gpus = 0;
+  std::string plan_id;
+  std::optional<double> eval_loss;
+};
+
+class MetricsFile {
+ public:
+  // Opens PATH for appending and first drops every line of a step after `last_step` (steps that a
+  // crash undid) and every line that is not whole.
+  static Result<MetricsFile> open(const std::string& path, int64_t last_step);
+  MetricsFile(MetricsFile&& other) noexcept;
+  ~MetricsFile();
+  // One write per line, so that readers see whole lines.
+  Status append(const StepMetrics& metrics);
+
+ private:
+  MetricsFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  int fd_ = -1;
+  std::string path_;
+};
+
+// The lines of `text` with a step up to `last_step`.
+std::string keep_metrics(const std::string& text, int64_t last_step);
+
+}  // namespace flextrain::trainer

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/ranges.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "trainer/config/config_reader.h"
+#include "trainer/run/commands.h"
+#include "trainer/run/exit_code.h"
+#include "trainer/run/plan_choice.h"
+#include "trainer/run/profile_report.h"
+
+namespace flextrain::trainer {
+namespace {
+
+// The profile that was asked for, or the one the last run left; nothing when there is none.
+Result<std::optional<planner::StepProfile>> find_profile(const TrainConfig& config,
+                                                         const std::string& asked) {
+  const std::string path = asked.empty() ? config.output_dir + "/profile.json" : asked;
+  const Result<std::string> text = read_file(path, size_t{64} << 20);
+  if (!text.ok()) {
+    if (asked.empty() && text.status().code() == StatusCode::kNotFound) {
+      return std::optional<planner::StepProfile>();
+    }
+    return text.status();
+  }
+  ASSIGN_OR_RETURN(const Json json, parse_json(*text, path));
+  ASSIGN_OR_RETURN(planner::StepProfile profile, planner::profile_from_json(json));
+  if (static_cast<int>(profile.layers.size()) != config.model.layers + 2) {
+    return invalid_argument("'{}' is of a model with {} layers, model.layers is {}", path,
+                            static_cast<int>(profile.layers.size()) - 2, config.model.layers);
+  }
+  return std::optional<planner::StepProfile>(std::move(profile));
+}
+
+void print_plan(const planner::Plan& plan) {
+  fmt::print("{}\n", planner::plan_summary(plan));
+  for (size_t p = 0; p < plan.pipelines.size(); ++p) {
+    const planner::Pipeline& pipeline = plan.pipelines[p];
+    fmt::print("pipeline {} ({} micro-batches)\n", p, pipeline.micro_batches);
+    for (size_t s = 0; s < pipeline.stages.size(); ++s) {
+      std::string chunks;
+      for (const std::vector<planner::LayerId>& chunk : pipeline.stages[s].chunks) {
+        std::vector<std::string> names;
+        for (const planner::LayerId layer : chunk) {
+          names.push_back(layer == planner::kNoOp ? "-" : fmt::format("{}", layer));
+        }
+        chunks += fmt::format(" [{}]", fmt::join(names, " "));
+      }
+      fmt::print("  stage {} rank {}: layers{}\n", s, pipeline.stages[s].leader, chunks);
+    }
+  }
+}
+
+Status plan(const PlanOptions& options) {
+  ASSIGN_OR_RETURN(const TrainConfig config,
+                   read_train_config(options.job_file, options.overrides));
+  ASSIGN_OR_RETURN(const std::optional<planner::StepProfile> profile,
+                   find_profile(config, options.profile_file));
+  ASSIGN_OR_RETURN(
+      const planner::Plan plan,
+      default_plan(config, options.gpus,
+                   profile.has_value() ? layer_costs_of(*profile) : std::vector<double>()));
+  print_plan(plan);
+  if (!options.output_file.empty()) {
+    RETURN_IF_ERROR(
+        write_file_atomically(options.output_file, planner::plan_to_json(plan).dump(1) + "\n"));
+  }
+  if (!profile.has_value()) {
+    fmt::print("\nno profile yet, so no scale table: train a few steps, or give --profile\n");
+    return {};
+  }
+  planner::ScaleRequest request =
+      scale_request(config, options.gpus, static_cast<int>(plan.pipelines.size()), std::nullopt);
+  request.max_gpus = options.gpus;
+  ASSIGN_OR_RETURN(const planner::ScaleTable table, planner::build_scale_table(*profile, request));
+  fmt::print("\n{}", scale_table_text(table));
+  return {};
+}
+
+}  // namespace
+
+int plan_command(const PlanOptions& options) {
+  const Status status = plan(options);
+  if (status.ok()) return kExitComplete;
+  log_error("{}", status.message());
+  return exit_code_for(status);
+}
+
+}  // namespace flextrain::trainer

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/run/profile_report.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/log.h"
+
+namespace flextrain::trainer {
+namespace {
+// Without an agent's bounds: how far the table looks beyond the present size.
+constexpr int kDefaultReach = 4;
+}  // namespace
+
+planner::ScaleRequest scale_request(const TrainConfig& config, int gpus, int data_parallel,
+                                    const std::optional<ElasticBounds>& bounds) {
+  planner::ScaleRequest request;
+  request.num_transformer_layers = config.model.layers;
+  request.global_batch = config.global_batch;
+  request.micro_batch_size = config.micro_batch_size;
+  request.tokens_per_step = int64_t{config.global_batch} * config.model.sequence;
+  request.numerics = config.numerics;
+  request.schedule = config.schedule;
+  request.max_gpus = std::max(gpus, bounds.has_value() ? bounds->max_gpus : kDefaultReach * gpus);
+  request.min_data_parallel = 1;
+  request.max_data_parallel = config.global_batch / config.micro_batch_size;
+  if (bounds.has_value()) {
+    request.memory_limit_bytes = bounds->memory_limit_bytes;
+    request.device_type = bounds->device_type;
+    if (bounds->elastic_mode == "pp") {
+      request.min_data_parallel = request.max_data_parallel = data_parallel;
+    }
+  }
+  return request;
+}
+
+std::string scale_table_text(const planner::ScaleTable& table) {
+  std::string text = "GPUs  step s     tokens/s    memory MB  plan\n";
+  for (const planner::ScaleEntry& entry : table.entries) {
+    text += fmt::format("{:>4}  {:<9.4g}  {:<10.0f}  {:<9.1f}  {}{}\n", entry.shape.gpus,
+                        entry.step_seconds, entry.tokens_per_second,
+                        static_cast<double>(entry.peak_memory_bytes) / 1e6,
+                        planner::plan_summary(entry.plan),
+                        entry.source == planner::PredictionSource::kMeasured ? " (measured)"
+                        : entry.kept                                         ? ""
+                                     : fmt::format(" (dropped: {})", entry.drop_rule));
+  }
+  return text;
+}
+
+Status report_profile(const TrainConfig& config, const planner::Plan& plan,
+                      const planner::StepProfile& profile, const ControlDir& control) {
+  control.write_profile(profile);
+  RETURN_IF_ERROR(write_file_atomically(config.output_dir + "/profile.json",
+                                        planner::profile_to_json(profile).dump(1) + "\n"));
+  ASSIGN_OR_RETURN(const std::optional<ElasticBounds> bounds, control.request());
+  if (control.present() && !bounds.has_value()) return {};  // an agent that wants no table
+  const planner::ScaleRequest request = scale_request(
+      config, planner::num_ranks(plan), static_cast<int>(plan.pipelines.size()), bounds);
+  ASSIGN_OR_RETURN(const planner::ScaleTable table, planner::build_scale_table(profile, request));
+  control.write_scale_table(table);
+  return write_file_atomically(config.output_dir + "/scale_table.json",
+                               planner::scale_table_to_json(table).dump(1) + "\n");
+}
+
+}  // namespace flextrain::trainer

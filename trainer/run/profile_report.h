@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// From a profile to the scale table, for agent and user.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "planner/plan.h"
+#include "planner/scale_table.h"
+#include "trainer/config/train_config.h"
+#include "trainer/run/control_dir.h"
+
+namespace flextrain::trainer {
+
+// The planner's request for this job: bounds from the agent, or, without one, up to 4 times
+// `gpus` in both directions. `plan` is the running one: mode "pp" keeps its data parallelism.
+planner::ScaleRequest scale_request(const TrainConfig& config, int gpus, int data_parallel,
+                                    const std::optional<ElasticBounds>& bounds);
+
+// A table for people, one line per GPU count.
+std::string scale_table_text(const planner::ScaleTable& table);
+
+// Rank 0: writes profile.json and scale_table.json to output.dir and to the agent.
+Status report_profile(const TrainConfig& config, const planner::Plan& plan,
+                      const planner::StepProfile& profile, const ControlDir& control);
+
+}  // namespace flextrain::trainer

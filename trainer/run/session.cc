@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/run/session.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "trainer/checkpoint/collective.h"
+#include "trainer/config/config_reader.h"
+#include "trainer/data/prepare.h"
+#include "trainer/engine/engine.h"
+#include "trainer/run/plan_choice.h"
+
+namespace flextrain::trainer {
+namespace {
+
+Result<planner::Plan> choose_plan(const TrainConfig& config, const TrainOptions& options,
+                                  const ControlDir& control, int ranks) {
+  if (!options.plan_file.empty()) return read_plan(options.plan_file);
+  ASSIGN_OR_RETURN(std::optional<planner::Plan> ordered, control.plan());
+  if (ordered.has_value()) return *std::move(ordered);
+  return default_plan(config, ranks);
+}
+
+// Rank 0's part; the result goes to all ranks as one JSON text.
+Result<std::string> open_on_root(const TrainOptions& options, const ControlDir& control,
+                                 int ranks) {
+  ASSIGN_OR_RETURN(TrainConfig config, read_train_config(options.job_file, options.overrides));
+  RETURN_IF_ERROR(make_directories(config.output_dir));
+  ASSIGN_OR_RETURN(const PreparedData data, prepare_data(config));
+  ASSIGN_OR_RETURN(config.model.vocab, vocab_for(config, data));
+  ASSIGN_OR_RETURN(const planner::Plan plan, choose_plan(config, options, control, ranks));
+  RETURN_IF_ERROR(check_plan(plan, config, ranks));
+  return Json{{"config", config_to_json(config)},
+              {"plan", planner::plan_to_json(plan)},
+              {"token_prefix", data.token_prefix},
+              {"data_hash", data.hash}}
+      .dump();
+}
+
+// `exact` needs the same bits from every rank.
+Status check_fingerprints(Communicator& world, const TrainConfig& config, const std::string& mine) {
+  ASSIGN_OR_RETURN(const std::string roots, share(world, 0, mine));
+  Status status;
+  if (roots != mine && config.numerics == planner::Numerics::kExact) {
+    status = failed_precondition(
+        "its numerics are '{}', those of rank 0 are '{}': the bits would differ. Use nodes of one "
+        "kind, or set training.numerics = \"fp32\" to give up exactness",
+        mine, roots);
+  }
+  return agree(world, status);
+}
+
+}  // namespace
+
+Result<Session> open_session(Communicator& world, const TrainOptions& options,
+                             const ControlDir& control) {
+  ASSIGN_OR_RETURN(const std::string text,
+                   share(world, 0,
+                         world.rank() == 0 ? open_on_root(options, control, world.size())
+                                           : Result<std::string>("")));
+  ASSIGN_OR_RETURN(const Json json, parse_json(text, "session"));
+  ASSIGN_OR_RETURN(TrainConfig config, config_from_json(json["config"]));
+  ASSIGN_OR_RETURN(planner::Plan plan, planner::plan_from_json(json["plan"]));
+  const std::string fingerprint = numerics_fingerprint(config);
+  RETURN_IF_ERROR(check_fingerprints(world, config, fingerprint));
+
+  const auto open_dataset = [&]() -> Result<Dataset> {
+    ASSIGN_OR_RETURN(TokenFile tokens, TokenFile::open(json["token_prefix"].get<std::string>()));
+    return Dataset::create(std::move(tokens), config);
+  };
+  Result<Dataset> dataset = open_dataset();
+  RETURN_IF_ERROR(agree(world, dataset.status()));
+  return Session{std::move(config), std::move(plan), fingerprint,
+                 json["data_hash"].get<std::string>(), *std::move(dataset)};
+}
+
+}  // namespace flextrain::trainer

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// SIGUSR1 and SIGTERM as a request to checkpoint and leave at the next step boundary.
+#pragma once
+
+namespace flextrain::trainer {
+
+// Installs the handlers; from now on neither signal ends the process, however often it comes.
+void catch_stop_signals();
+bool stop_requested();  // async-signal-safe flag; never goes back to false
+
+}  // namespace flextrain::trainer

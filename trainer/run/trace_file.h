@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// trace.json: what every rank did in the last profiled step, for chrome://tracing or Perfetto.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "planner/plan.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/engine/engine.h"
+
+namespace flextrain::trainer {
+
+// One rank's events as a JSON array text: a row (pid = pipeline, tid = rank) of the trace.
+std::string trace_rows(const planner::Plan& plan, int rank, const std::vector<TraceEvent>& events);
+
+// Collective: rank 0 gathers all rows and writes `path`.
+Status write_trace(Communicator& world, const planner::Plan& plan,
+                   const std::vector<TraceEvent>& events, const std::string& path);
+
+}  // namespace flextrain::trainer

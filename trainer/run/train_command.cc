@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include <cstdio>
+
+#include "base/log.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/collective.h"
+#include "trainer/run/commands.h"
+#include "trainer/run/exit_code.h"
+#include "trainer/run/session.h"
+#include "trainer/run/train_loop.h"
+
+namespace flextrain::trainer {
+namespace {
+
+// Rank 0 tidies the checkpoint directory and applies --fresh and `resume`.
+Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& options) {
+  FileSystem& files = posix_file_system();
+  RETURN_IF_ERROR(clean_leftovers(files, config.checkpoint_dir));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   list_checkpoints(files, config.checkpoint_dir));
+  if (options.fresh && !names.empty()) {
+    return already_exists(
+        "--fresh: '{}' holds checkpoints (newest {}); move them away or set another checkpoint.dir",
+        config.checkpoint_dir, names.front());
+  }
+  if (options.require_checkpoint && names.empty()) {
+    return not_found("resume: '{}' holds no checkpoint; begin with `train`", config.checkpoint_dir);
+  }
+  return {};
+}
+
+// Fresh weights, or the newest intact checkpoint.
+Result<TrainingCursor> load_state(Communicator& world, const TrainOptions& options,
+                                  const Session& session, Engine& engine) {
+  const Status ready =
+      world.rank() == 0 ? prepare_checkpoint_dir(session.config, options) : Status();
+  RETURN_IF_ERROR(agree(world, ready));
+  ASSIGN_OR_RETURN(const LoadReport report, load_checkpoint(posix_file_system(), world, engine,
+                                                            session.config, session.fingerprint));
+  for (const std::string& damage : report.damages) {
+    log_warning("damaged checkpoint passed over: {}", damage);
+  }
+  if (!report.manifest.has_value()) {
+    RETURN_IF_ERROR(agree(world, engine.initialize()));
+    return TrainingCursor{0, 0, engine.accumulation_scale(), session.config.seed};
+  }
+  const Manifest& manifest = *report.manifest;
+  if (world.rank() == 0) {
+    fmt::print("resuming from '{}' (step {}, saved under {})\n", report.path, manifest.cursor.step,
+               planner::plan_summary(manifest.plan));
+    std::fflush(stdout);
+  }
+  if (manifest.cursor.seed != session.config.seed || manifest.data_hash != session.data_hash) {
+    log_warning("seed or data differ from those of '{}': from here on the data order is another",
+                report.path);
+  }
+  TrainingCursor cursor = manifest.cursor;
+  cursor.seed = session.config.seed;
+  return cursor;
+}
+
+Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& control) {
+  ASSIGN_OR_RETURN(const Session session, open_session(world, options, control));
+  const bool root = world.rank() == 0;
+  if (root) control.write_fingerprint(session.fingerprint);
+  Result<std::unique_ptr<Engine>> engine = make_engine(session.config, session.plan, world);
+  RETURN_IF_ERROR(agree(world, engine.status()));
+  if (root) {
+    fmt::print("{}; numerics {} ({})\n", planner::plan_summary(session.plan),
+               planner::numerics_name(session.config.numerics), session.fingerprint);
+    control.phase_ended("init");
+  }
+  ASSIGN_OR_RETURN(const TrainingCursor cursor, load_state(world, options, session, **engine));
+  if (root) control.phase_ended("load");
+  if (cursor.step >= session.config.steps) {
+    if (root) {
+      fmt::print("training is complete: step {} of {}\n", cursor.step, session.config.steps);
+      control.phase_ended("stop");
+    }
+    return kExitComplete;
+  }
+  TrainLoop loop(world, session, **engine, control, cursor);
+  const Result<LoopEnd> end = loop.run();
+  if (!end.ok()) {
+    // Other ranks may be inside a collective: nothing but an abort reaches them.
+    std::fflush(stdout);
+    log_error("rank {}: {}", world.rank(), end.status().message());
+    abort_world(kExitFailed);
+  }
+  RETURN_IF_ERROR(world.barrier());
+  if (root) control.phase_ended("stop");
+  return *end == LoopEnd::kComplete ? kExitComplete : kExitCheckpointed;
+}
+
+}  // namespace
+
+int train_command(Communicator& world, const TrainOptions& options) {
+  ControlDir control =
+      world.rank() == 0 ? ControlDir::from_environment() : ControlDir(std::string());
+  const Result<int> code = train(world, options, control);
+  if (code.ok()) return *code;
+  // These failures are agreed on: every rank is here.
+  if (world.rank() == 0) log_error("{}", code.status().message());
+  return exit_code_for(code.status());
+}
+
+}  // namespace flextrain::trainer

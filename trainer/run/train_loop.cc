@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "trainer/run/train_loop.h"
+
+#include <cmath>
+
+#include "base/log.h"
+#include "trainer/checkpoint/collective.h"
+#include "trainer/run/profile_report.h"
+#include "trainer/run/stop_signal.h"
+#include "trainer/run/trace_file.h"
+
+namespace flextrain::trainer {
+
+TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine,
+                     ControlDir& control, const TrainingCursor& cursor)
+    : world_(world),
+      session_(session),
+      config_(session.config),
+      engine_(engine),
+      control_(control),
+      cursor_(cursor),
+      first_step_(cursor.step),
+      saved_step_(cursor.step),
+      plan_id_(planner::plan_id(session.plan)),
+      progress_(stdout) {}
+
+Status TrainLoop::open_metrics() {
+  Status status;
+  if (is_root()) {
+    Result<MetricsFile> file =
+        MetricsFile::open(config_.output_dir + "/metrics.jsonl", cursor_.step);
+    status = file.status();
+    if (file.ok()) metrics_.emplace(*std::move(file));
+  }
+  return agree(world_, status);
+}
+
+Result<LoopEnd> TrainLoop::run() {
+  RETURN_IF_ERROR(open_metrics());
+  while (cursor_.step < config_.steps) {
+    const Stopwatch watch;
+    ASSIGN_OR_RETURN(const StepResult result, one_step());
+    // Every rank paces itself: sleeping is kinder to a shared core than waiting for a message.
+    sleep_until(watch, config_.min_step_seconds);
+    const double seconds = watch.seconds();
+    if (cursor_.step == first_step_ + 1 && is_root()) control_.phase_ended("first_step");
+    ASSIGN_OR_RETURN(const std::optional<double> eval_loss, evaluate_if_due());
+    RETURN_IF_ERROR(report_step(result, seconds, eval_loss));
+    RETURN_IF_ERROR(profile_if_complete());
+    ASSIGN_OR_RETURN(const Decision decision, decide(result.any_flag));
+    if (!decision.save) continue;
+    ASSIGN_OR_RETURN(const bool saved, save());
+    if (cursor_.step >= config_.steps) {
+      if (!saved) return internal_error("training is complete, but its end could not be saved");
+      break;
+    }
+    if (decision.stop && saved) return LoopEnd::kStopRequested;
+  }
+  if (is_root()) progress_.finish();
+  return LoopEnd::kComplete;
+}
+
+Result<StepResult> TrainLoop::one_step() {
+  const int64_t done = cursor_.step - first_step_;  // steps of this process
+  const bool profile = done >= 1 && done <= config_.profile_steps;
+  const bool clock_asks = is_root() && config_.checkpoint_every_seconds > 0 &&
+                          since_save_.seconds() >= config_.checkpoint_every_seconds;
+  ASSIGN_OR_RETURN(const StepResult result,
+                   engine_.train_step(cursor_.step, cursor_.consumed_samples, session_.dataset,
+                                      stop_requested() || clock_asks, profile));
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    return aborted(
+        "step {}: loss {}, gradient norm {}: training has diverged. Checkpoints are as they were; "
+        "resume from one with a lower optimizer.learning_rate",
+        cursor_.step + 1, result.loss, result.grad_norm);
+  }
+  cursor_.step += 1;
+  cursor_.consumed_samples += config_.global_batch;
+  cursor_.accumulation_scale = result.accumulation_scale;
+  return result;
+}
+
+Result<TrainLoop::Decision> TrainLoop::decide(bool any_flag) {
+  Decision decision;
+  decision.save =
+      cursor_.step >= config_.steps ||
+      (config_.checkpoint_every_steps > 0 && cursor_.step % config_.checkpoint_every_steps == 0);
+  if (!any_flag) return decision;
+  // Some rank asked before this step; what for, all learn here.
+  int64_t stop[1] = {stop_requested() ? 1 : 0};
+  RETURN_IF_ERROR(world_.all_reduce(std::span<int64_t>(stop), ReduceOp::kMax));
+  decision.stop = stop[0] != 0;
+  decision.save = true;
+  return decision;
+}
+
+Result<std::optional<double>> TrainLoop::evaluate_if_due() {
+  const bool due = config_.eval_every > 0 &&
+                   (cursor_.step % config_.eval_every == 0 || cursor_.step == config_.steps);
+  if (!due) return std::optional<double>();
+  ASSIGN_OR_RETURN(const double loss, engine_.evaluate(session_.dataset, config_.eval_sequences));
+  return std::optional<double>(loss);
+}
+
+Status TrainLoop::report_step(const StepResult& result, double seconds,
+                              std::optional<double> eval_loss) {
+  if (!is_root()) return {};
+  const int gpus = world_.size();
+  const double rate = static_cast<double>(result.tokens) / seconds;
+  StepMetrics metrics;
+  metrics.step = cursor_.step;
+  metrics.consumed_samples = cursor_.consumed_samples;
+  metrics.loss = result.loss;
+  metrics.learning_rate = result.learning_rate;
+  metrics.grad_norm = result.grad_norm;
+  metrics.tokens_per_second = rate;
+  metrics.step_seconds = seconds;
+  metrics.gpus = gpus;
+  metrics.plan_id = plan_id_;
+  metrics.eval_loss = eval_loss;
+  RETURN_IF_ERROR(metrics_->append(metrics));
+  const bool last = cursor_.step == config_.steps;
+  progress_.show({cursor_.step, config_.steps, result.loss, rate, seconds, gpus},
+                 last || eval_loss.has_value());
+  if (eval_loss.has_value()) {
+    progress_.finish();
+    fmt::print("step {}/{}  evaluation loss {:.4f}\n", cursor_.step, config_.steps, *eval_loss);
+    std::fflush(stdout);
+  }
+  control_.write_progress({cursor_.step, config_.steps, cursor_.consumed_samples, result.loss, rate,
+                           seconds, gpus, plan_id_},
+                          last);
+  return {};
+}
+
+Status TrainLoop::profile_if_complete() {
+  if (config_.profile_steps == 0 || cursor_.step - first_step_ != config_.profile_steps + 1) {
+    return {};
+  }
+  ASSIGN_OR_RETURN(const planner::StepProfile profile, engine_.profile());
+  Status status;
+  if (is_root()) status = report_profile(config_, session_.plan, profile, control_);
+  if (!status.ok()) log_warning("no scale table: {}", status.message());
+  if (!config_.trace) return {};
+  const Status traced =
+      write_trace(world_, session_.plan, engine_.trace(), config_.output_dir + "/trace.json");
+  if (!traced.ok()) log_warning("no trace: {}", traced.message());
+  return {};
+}
+
+Result<bool> TrainLoop::save() {
+  since_save_.restart();
+  if (saved_step_ == cursor_.step) return true;
+  const Stopwatch watch;
+  const Result<std::string> digest =
+      save_checkpoint(posix_file_system(), world_, engine_, config_, session_.plan,
+                      {cursor_, session_.fingerprint, session_.data_hash});
+  if (is_root()) progress_.finish();
+  if (!digest.ok()) {
+    // The old checkpoints are untouched; a disk may have room again at the next try.
+    log_error("{}; training goes on", digest.status().message());
+    return false;
+  }
+  saved_step_ = cursor_.step;
+  if (is_root()) {
+    control_.phase_ended("save");
+    fmt::print("step {}/{}  checkpoint saved in {:.2f} s, digest {}\n", cursor_.step, config_.steps,
+               watch.seconds(), *digest);
+    std::fflush(stdout);
+    const Status kept = apply_retention(
+        posix_file_system(), config_.checkpoint_dir, fmt::format("step-{}", cursor_.step),
+        config_.checkpoint_keep, config_.checkpoint_disk_budget_bytes);
+    if (!kept.ok()) log_warning("retention: {}", kept.message());
+  }
+  return true;
+}
+
+}  // namespace flextrain::trainer

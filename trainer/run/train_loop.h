@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Steps, evaluation, checkpoints and reports, from a loaded engine to the end or a stop request.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/status.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/engine/engine.h"
+#include "trainer/run/metrics_file.h"
+#include "trainer/run/progress_line.h"
+#include "trainer/run/session.h"
+
+namespace flextrain::trainer {
+
+// Why the loop ended without an error.
+enum class LoopEnd { kComplete, kStopRequested };
+
+class TrainLoop {
+ public:
+  // Everything passed outlives the loop; `cursor` is where the engine's state stands.
+  TrainLoop(Communicator& world, const Session& session, Engine& engine, ControlDir& control,
+            const TrainingCursor& cursor);
+
+  // Collective. Runs until the last step, or saves and returns at the first step boundary after any
+  // rank caught a stop signal. An error may be this rank's alone: the caller must take the whole
+  // job down.
+  Result<LoopEnd> run();
+
+ private:
+  struct Decision {  // the same on all ranks
+    bool stop = false;
+    bool save = false;
+  };
+  Status open_metrics();
+  Result<StepResult> one_step();
+  Result<Decision> decide(bool any_flag);
+  Result<std::optional<double>> evaluate_if_due();
+  Status report_step(const StepResult& result, double seconds, std::optional<double> eval_loss);
+  Status profile_if_complete();
+  // True when the state is on disk.
+  Result<bool> save();
+  bool is_root() const { return world_.rank() == 0; }
+
+  Communicator& world_;
+  const Session& session_;
+  const TrainConfig& config_;
+  Engine& engine_;
+  ControlDir& control_;
+  TrainingCursor cursor_;
+  const int64_t first_step_;
+  int64_t saved_step_;
+  const std::string plan_id_;
+  std::optional<MetricsFile> metrics_;  // rank 0
+  ProgressLine progress_;
+  Stopwatch since_save_;
+};
+
+}  // namespace flextrain::trainer
