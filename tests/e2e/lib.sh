@@ -46,6 +46,15 @@ wait_for() {
   done
 }
 
+# wait_until_quiet SECONDS CMD…: the same without a verdict.
+wait_until_quiet() {
+  local end=$((SECONDS + $1))
+  until "${@:2}"; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    sleep 0.2
+  done
+}
+
 assert_eq() { [ "$1" = "$2" ] || fail "${3:-values differ}: expected '$1', got '$2'"; }
 assert_contains() { [[ $1 == *"$2"* ]] || fail "${3:-text missing}: '$2' is not in: $1"; }
 assert_lacks() { [[ $1 != *"$2"* ]] || fail "${3:-unexpected text}: '$2' is in: $1"; }
@@ -62,6 +71,13 @@ job_is() { [ "$(job_state "$1")" = "$2" ]; }
 wait_job() { wait_for "${3:-30}" "job $1 $2" job_is "$1" "$2"; }
 node_is() { vc exec ctl sinfo -h -N -n "$1" -o %T | grep -q "$2"; }
 submit() { as "$1" sbatch --parsable "${@:2}"; } # submit USER SBATCH-ARGS…: prints the job id
+
+no_jobs() { [ -z "$(vc exec ctl squeue -h -o %i)" ]; }
+clear_queue() {
+  vc exec ctl scancel --user alice
+  vc exec ctl scancel --user bob
+  wait_until_quiet 40 no_jobs
+}
 
 # ---- cases ----------------------------------------------------------------------------------------
 
@@ -107,6 +123,7 @@ e2e_case() {
       echo "    --- last lines of slurmctld.log"
       tail -n 15 "$VC_ROOT/log/slurmctld.log" | sed 's/^/    /'
     fi
+    clear_queue >/dev/null 2>&1 # the next case starts on an idle cluster
   fi
   rm -f "$log"
 }
