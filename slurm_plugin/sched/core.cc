@@ -27,8 +27,7 @@ int given16(uint16_t value) { return value == NO_VAL16 || value == INFINITE16 ? 
 std::optional<std::string> control_value(const job_desc_msg_t& job, const char* name) {
   const std::string wanted = std::string(name) + "=";
   for (uint32_t i = 0; job.spank_job_env && i < job.spank_job_env_size; ++i) {
-    std::string_view entry = text(job.spank_job_env[i]);
-    const std::string line(entry);
+    const std::string line = text(job.spank_job_env[i]);
     std::string_view rest = line;
     if (rest.starts_with("SPANK_")) rest.remove_prefix(6);
     if (rest.starts_with(wanted)) return std::string(rest.substr(wanted.size()));

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "base/log.h"
@@ -11,9 +12,16 @@
 namespace flextrain::slurm_plugin {
 namespace {
 
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
 constexpr const char* kBackfill = "sched/backfill";
+constexpr time_t kMark = 1;  // no time slurmctld would write; 0 is what its caches begin with
 constexpr int kTries = 60;
-constexpr auto kPause = std::chrono::milliseconds(500);
+constexpr milliseconds kPause{500};
+constexpr std::chrono::microseconds kPoll{200};
+constexpr milliseconds kProbeAfter{5000};
+constexpr milliseconds kMendFor{10000};
 
 // Of slurm_errno.h's ranges: 1000 and 5000 are the transport's; 2000 is a verdict of slurmctld.
 bool is_connection_error(int error) {
@@ -21,9 +29,27 @@ bool is_connection_error(int error) {
          error == ESLURM_IN_STANDBY_MODE;
 }
 
-// The error of submitting a heterogeneous job of no components.
-int submit_empty_het_job() {
+// Another thread of slurmctld writes it.
+time_t last_update() { return *const_cast<volatile time_t*>(&slurm_conf.last_update); }
+
+bool answers() {
+  partition_info_msg_t* partitions = nullptr;
+  const bool yes = slurm_load_partitions(0, &partitions, SHOW_ALL) == SLURM_SUCCESS;
+  if (partitions) slurm_free_partition_info_msg(partitions);
+  return yes;
+}
+
+// The error of submitting a heterogeneous job that cannot be: its component has a field longer
+// than slurmctld takes, which it says in one line and without making a job.
+int submit_impossible_het_job() {
+  job_desc_msg_t component;
+  slurm_init_job_desc_msg(&component);
+  component.name = const_cast<char*>("flextrain-asks");
+  std::string too_long(2000, 'x');
+  component.wckey = too_long.data();
+  component.script = const_cast<char*>("#!/bin/sh\n");
   auto* components = slurm_list_create(nullptr);
+  slurm_list_append(components, &component);
   submit_response_msg_t* reply = nullptr;
   const int rc = slurm_submit_batch_het_job(components, &reply);
   const int error = rc == SLURM_SUCCESS ? 0 : slurm_get_errno();
@@ -32,56 +58,96 @@ int submit_empty_het_job() {
   return error;
 }
 
+// Holds off a re-read of slurm.conf meanwhile.
+class ConfigurationLock {
+ public:
+  ConfigurationLock() {
+    if (slurm_conf_lock && slurm_conf_unlock) slurm_conf_lock();
+  }
+  ~ConfigurationLock() {
+    if (slurm_conf_lock && slurm_conf_unlock) slurm_conf_unlock();
+  }
+  ConfigurationLock(const ConfigurationLock&) = delete;
+  ConfigurationLock& operator=(const ConfigurationLock&) = delete;
+};
+
 }  // namespace
 
 void HetCure::start(std::shared_ptr<const std::atomic<bool>> stopping) {
   if (state_ == State::kDone) return;
   if (!slurm_conf.schedtype || std::strcmp(slurm_conf.schedtype, kBackfill) == 0) return;
-  own_ = slurm_conf.schedtype;
-  borrowed_ = slurm_xstrdup(kBackfill);
-  slurm_conf.schedtype = borrowed_;
-  state_ = State::kBorrowed;
+  slurm_conf.last_update = kMark;
+  state_ = State::kWaiting;
   std::thread([this, stopping = std::move(stopping)] {
     try {
-      prime(*stopping);
+      run(*stopping);
     } catch (...) { /* nothing there throws; slurmctld must not die of it */
     }
   }).detach();
 }
 
-void HetCure::prime(const std::atomic<bool>& stopping) {
+// False when slurmctld shuts down instead.
+bool HetCure::wait_for_configuration(const std::atomic<bool>& stopping) {
+  auto probe = Clock::now() + kProbeAfter;
+  while (last_update() == kMark) {
+    if (stopping) return false;
+    std::this_thread::sleep_for(kPoll);
+    // A release that reads its configuration before it loads us: it answers, so it is through.
+    if (Clock::now() < probe) continue;
+    if (answers()) return true;
+    probe = Clock::now() + kProbeAfter;
+  }
+  return !stopping;
+}
+
+void HetCure::run(const std::atomic<bool>& stopping) {
+  if (!wait_for_configuration(stopping)) return;
+  {
+    const ConfigurationLock lock;
+    own_ = slurm_conf.schedtype;
+    borrowed_ = slurm_xstrdup(kBackfill);
+    slurm_conf.schedtype = borrowed_;
+    state_ = State::kBorrowed;
+  }
   int error = SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR;
-  for (int i = 0; i < kTries && is_connection_error(error); ++i) {
+  for (int i = 0; i < kTries && is_connection_error(error) && !stopping; ++i) {
     if (i > 0) std::this_thread::sleep_for(kPause);
-    if (stopping) return;
-    error = submit_empty_het_job();
+    error = submit_impossible_het_job();
   }
   give_name_back();
+  if (stopping) return;
   if (error == ESLURM_NOT_SUPPORTED) {
     log_warning("slurmctld keeps refusing heterogeneous jobs under SchedulerType=sched/flextrain");
   } else if (is_connection_error(error)) {
     log_warning(
-        "slurmctld could not be asked to accept heterogeneous jobs: {}; if they are refused, "
+        "slurmctld could not be asked to accept heterogeneous jobs: {}; if it refuses them, "
         "restart it",
         slurm_strerror(error));
   } else {
-    log_debug("heterogeneous jobs are accepted");
+    log_debug("heterogeneous jobs are accepted ({})", slurm_strerror(error));
+  }
+  const auto end = Clock::now() + kMendFor;
+  while (reconfigured_ && Clock::now() < end && !stopping) {
+    std::this_thread::sleep_for(milliseconds(100));
+    mend_name();
   }
 }
 
 void HetCure::give_name_back() {
-  if (slurm_conf_lock && slurm_conf_unlock) slurm_conf_lock();
+  const ConfigurationLock lock;
   if (slurm_conf.schedtype == borrowed_) slurm_conf.schedtype = own_;
   state_ = State::kDone;
-  if (slurm_conf_lock && slurm_conf_unlock) slurm_conf_unlock();
 }
 
-void HetCure::after_reconfigure() {
-  // Also called at start-up, before the thread is through: the name must stay borrowed then.
-  if (state_ != State::kDone || !borrowed_) return;
+void HetCure::mend_name() {
+  const ConfigurationLock lock;
   if (slurm_conf.schedtype && std::strcmp(slurm_conf.schedtype, kBackfill) == 0) {
     slurm_conf.schedtype = slurm_xstrdup("sched/flextrain");
   }
+}
+
+void HetCure::note_reconfigure() {
+  if (state_ == State::kBorrowed) reconfigured_ = true;
 }
 
 }  // namespace flextrain::slurm_plugin

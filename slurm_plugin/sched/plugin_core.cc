@@ -127,7 +127,7 @@ int PluginCore::reconfigure() {
   const std::lock_guard lock(mutex_);
   if (!active_) return SLURM_SUCCESS;
   const int rc = inner_.reconfigure();
-  het_cure_.after_reconfigure();
+  het_cure_.note_reconfigure();
   const SiteSettings site = settings();
   if (!site.on) {
     if (controller_) log_info("elasticity is off: {}", site.off_reason);

@@ -49,7 +49,8 @@ std::string elastic_value, max_value;
 int on_option(int which, const char* argument, int remote) {
   if (remote || switched_off) return 0;  // the job runs already, or nobody wants to know
   try {
-    const char* text = argument ? argument : "";
+    // "(null)": a flag without argument that Slurm hands on to a het job's next component.
+    const char* text = argument && std::strcmp(argument, "(null)") != 0 ? argument : "";
     if (which == kElastic) {
       const auto mode = protocol::parse_elastic_mode(text);
       if (!mode.ok()) {

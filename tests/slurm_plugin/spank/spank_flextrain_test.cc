@@ -109,6 +109,14 @@ TEST_F(Spank, TheArgumentOfElasticIsOptional) {
   EXPECT_THAT(host.control, ElementsAre(Pair("FLEXTRAIN_ELASTIC", "dp+pp")));
 }
 
+// sbatch re-reads a flag from its own environment for each further component of a het job.
+TEST_F(Spank, AnAbsentArgumentMayArriveAsNull) {
+  ASSERT_EQ(call("slurm_spank_init"), 0);
+  EXPECT_EQ(give("elastic", "(null)"), 0);
+  ASSERT_EQ(call("slurm_spank_init_post_opt"), 0);
+  EXPECT_THAT(host.control, ElementsAre(Pair("FLEXTRAIN_ELASTIC", "dp+pp")));
+}
+
 TEST_F(Spank, TheLastWordCounts) {
   ASSERT_EQ(call("slurm_spank_init"), 0);
   EXPECT_EQ(give("elastic", "dp+pp"), 0);
