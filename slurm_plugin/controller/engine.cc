@@ -242,8 +242,8 @@ void Engine::record_arrivals(const ClusterView& view) {
     const bool elastic = request.ok() && request->has_value();
     if (elastic) continue;  // λ counts rigid arrivals
     arrivals_[{record.job_id, record.submit_time}] = {record.submit_time, record.gpus_requested};
-    rows.push_back({cluster_.cluster_name(), record.job_id, record.submit_time,
-                    record.gpus_requested, elastic});
+    rows.push_back(
+        {cluster_name(), record.job_id, record.submit_time, record.gpus_requested, elastic});
   }
   if (!rows.empty()) note_error(store_.record_arrivals(rows), "storing arrivals");
   std::erase_if(arrivals_, [&](const auto& entry) {
@@ -262,7 +262,8 @@ std::vector<policy::Arrival> Engine::arrivals_in_window(int64_t now) const {
 }
 
 void Engine::persist(ManagedJob& job) {
-  job.row.allocations = allocations_json(job.trainer);
+  job.row.allocations =
+      allocations_json(job.trainer.empty() ? job.registration.allocations : job.trainer);
   job.row.held_gpus = job.held_gpus();
   job.row.updated = now();
   // An ending run stays open in the store until nothing is left to do for it.
@@ -321,7 +322,7 @@ void Engine::publish(const ClusterView& view) {
          {"state", node.state},
          {"why", why}});
   }
-  live->diag = {{"cluster", cluster_.cluster_name()},
+  live->diag = {{"cluster", cluster_name()},
                 {"epoch", epoch_},
                 {"started", started_},
                 {"elastic", config_.enabled},
@@ -355,7 +356,10 @@ ManagedJob* Engine::current(uint32_t job_id) {
   return nullptr;
 }
 
-ManagedJob* Engine::find(const protocol::JobIdentity& identity) {
+std::string Engine::cluster_name() const { return to_lower(cluster_.cluster_name()); }
+
+ManagedJob* Engine::find(protocol::JobIdentity identity) {
+  identity.cluster = to_lower(identity.cluster);
   for (const auto& job : jobs_) {
     if (identity_of(*job) == identity && !finished(job->state)) return job.get();
   }

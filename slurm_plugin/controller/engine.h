@@ -135,7 +135,8 @@ class Engine {
   protocol::Envelope no_order(const protocol::JobIdentity& job) const;
 
   ManagedJob* current(uint32_t job_id);  // the run that is not ending, nullptr
-  ManagedJob* find(const protocol::JobIdentity& identity);
+  ManagedJob* find(protocol::JobIdentity identity);
+  std::string cluster_name() const;
   static protocol::JobIdentity identity_of(const ManagedJob& job);
 
   ControllerConfig config_;

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "slurm_plugin/controller/engine.h"
 
 namespace flextrain::slurm_plugin {
@@ -71,9 +72,10 @@ protocol::Envelope Engine::no_order(const protocol::JobIdentity& job) const {
 void Engine::handle(const protocol::Envelope& envelope, const protocol::Caller& caller,
                     protocol::ReplyPtr reply) {
   const Request request{envelope, caller, reply};
-  if (envelope.job.cluster != cluster_.cluster_name()) {
+  // Slurm spells cluster names in lower case wherever it compares them.
+  if (to_lower(envelope.job.cluster) != cluster_name()) {
     refuse(request, failed_precondition("this is the controller of cluster '{}', not of '{}'",
-                                        cluster_.cluster_name(), envelope.job.cluster));
+                                        cluster_name(), envelope.job.cluster));
     return;
   }
   if (envelope.controller_epoch > epoch_) {

@@ -58,8 +58,8 @@ ManagedJob* Engine::adopt(const JobRecord& record) {
     return nullptr;
   }
   if (!*request || record.gpus_allocated <= 0) return nullptr;
-  const store::JobKey key{cluster_.cluster_name(), record.job_id, record.submit_time,
-                          record.restart_count};
+  if (protocol::companion_from_comment(record.admin_comment)) return nullptr;
+  const store::JobKey key{cluster_name(), record.job_id, record.submit_time, record.restart_count};
   for (const auto& job : jobs_) {
     if (job->row.key == key) return finished(job->state) ? nullptr : job.get();
   }

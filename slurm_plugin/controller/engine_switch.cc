@@ -346,6 +346,8 @@ void Engine::close(ManagedJob& job) {
   }
   job.companions.clear();
   job.row.end_time = job.row.end_time == 0 ? now() : job.row.end_time;
+  job.registration = {};
+  job.row.registration = Json();  // the environment is long and of no more use
   if (job.parked.reply) {
     job.parked.reply->send(protocol::error_response("the job has ended"));
     job.parked.reply.reset();
