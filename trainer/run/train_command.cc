@@ -87,8 +87,10 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
     log_error("rank {}: {}", world.rank(), end.status().message());
     abort_world(kExitFailed);
   }
-  RETURN_IF_ERROR(world.barrier());
+  // Before the barrier: mpirun ends the others as soon as the first rank has left with a non-zero
+  // code.
   if (root) control.phase_ended("stop");
+  RETURN_IF_ERROR(world.barrier());
   return *end == LoopEnd::kComplete ? kExitComplete : kExitCheckpointed;
 }
 

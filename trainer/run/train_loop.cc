@@ -54,7 +54,10 @@ Result<LoopEnd> TrainLoop::run() {
       if (!saved) return internal_error("training is complete, but its end could not be saved");
       break;
     }
-    if (decision.stop && saved) return LoopEnd::kStopRequested;
+    if (decision.stop && saved) {
+      if (is_root()) control_.write_progress(last_progress_, true);
+      return LoopEnd::kStopRequested;
+    }
   }
   if (is_root()) progress_.finish();
   return LoopEnd::kComplete;
@@ -127,9 +130,10 @@ Status TrainLoop::report_step(const StepResult& result, double seconds,
     fmt::print("step {}/{}  evaluation loss {:.4f}\n", cursor_.step, config_.steps, *eval_loss);
     std::fflush(stdout);
   }
-  control_.write_progress({cursor_.step, config_.steps, cursor_.consumed_samples, result.loss, rate,
-                           seconds, gpus, plan_id_},
-                          last);
+  last_progress_ = {cursor_.step, config_.steps, cursor_.consumed_samples,
+                    result.loss,  rate,          seconds,
+                    gpus,         plan_id_};
+  control_.write_progress(last_progress_, last);
   return {};
 }
 

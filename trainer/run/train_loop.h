@@ -54,6 +54,7 @@ class TrainLoop {
   const std::string plan_id_;
   std::optional<MetricsFile> metrics_;  // rank 0
   ProgressLine progress_;
+  Progress last_progress_;
   Stopwatch since_save_;
 };
 
