@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#include "cli/app.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+
+#include "base/text.h"
+#include "cli/columns.h"
+#include "cli/doctor.h"
+#include "cli/explain.h"
+#include "cli/fields.h"
+#include "cli/time_spec.h"
+#include "cli/values.h"
+
+namespace flextrain::cli {
+namespace {
+
+constexpr const char* kVersion = "0.1.0";
+constexpr const char* kKinds[] = {"grow", "refuse", "shrink", "abort"};
+
+struct Options {
+  std::string jobs, user, start, end, format, kind, id;
+  bool all = false, no_header = false, parsable = false, json = false, help_format = false;
+  bool snapshot = false;
+};
+
+AppResult failure(const Status& status) {
+  const int code = status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+  return {code, "", fmt::format("sflex: {}\n", printable(status.message()))};
+}
+
+Result<std::vector<int64_t>> parse_ids(const std::string& text) {
+  std::vector<int64_t> ids;
+  for (const std::string& item : split(text, ',')) {
+    if (trim(item).empty()) continue;
+    const Result<int64_t> id = parse_int(trim(item));
+    if (!id.ok() || *id <= 0 || *id > UINT32_MAX)
+      return invalid_argument("'{}' is no job id; write numbers, with commas between several",
+                              item);
+    ids.push_back(*id);
+  }
+  if (ids.empty()) return invalid_argument("--jobs names no job");
+  return ids;
+}
+
+std::string json_text(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// The filter of the jobs, decisions and companions queries. As with sacct, what is asked for by id
+// or time includes what has ended, and decisions begin at midnight unless a time or id is given.
+Result<Json> make_filter(const Options& options, const std::string& what, int64_t now) {
+  Json filter = Json::object();
+  if (!options.jobs.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, parse_ids(options.jobs));
+    filter["job"] = ids;
+  }
+  if (!options.user.empty()) filter["user"] = options.user;
+  if (!options.kind.empty()) filter["kind"] = to_lower(options.kind);
+  int64_t start = 0, end = 0;
+  if (!options.end.empty()) {
+    ASSIGN_OR_RETURN(end, parse_time(options.end, now));
+  }
+  if (!options.start.empty()) {
+    ASSIGN_OR_RETURN(start, parse_time(options.start, now));
+  } else if (what == "decisions" && options.jobs.empty() && !options.all) {
+    start = midnight_before(end > 0 ? end : now);
+  }
+  if (start > 0 && end > 0 && start > end)
+    return invalid_argument("--starttime {} is after --endtime {}", format_time(start),
+                            format_time(end));
+  if (start > 0) filter["start"] = start;
+  if (end > 0) filter["end"] = end;
+  if (options.all || !options.jobs.empty() || !options.start.empty() || !options.end.empty())
+    filter["all"] = true;
+  return filter;
+}
+
+Result<std::vector<Json>> ask(Environment& environment, const std::string& what, Json filter) {
+  ASSIGN_OR_RETURN(const Json body, environment.query({what, std::move(filter)}));
+  const Json& rows = member(body, "rows");
+  if (!rows.is_array())
+    return data_loss(
+        "the controller's answer to '{}' holds no rows; are sflex and the controller of "
+        "one release?",
+        what);
+  return std::vector<Json>(rows.begin(), rows.end());
+}
+
+AppResult list(Environment& environment, const Listing& listing, const Options& options,
+               Json filter) {
+  const Result<std::vector<Field>> fields = select_fields(
+      listing.fields, options.format.empty() ? listing.default_format : options.format);
+  if (!fields.ok()) return failure(fields.status());
+  Result<std::vector<Json>> rows = ask(environment, listing.what, std::move(filter));
+  if (!rows.ok()) return failure(rows.status());
+  if (options.json) return {0, json_text(Json{{"rows", *rows}}), ""};
+  return {0, print_table(*fields, *rows, {!options.no_header, options.parsable}), ""};
+}
+
+AppResult run_listing(Environment& environment, const Listing& listing, const Options& options) {
+  if (options.help_format) return {0, help_format(listing.fields), ""};
+  Json filter = Json::object();
+  if (listing.what == "table") {
+    if (options.id.empty()) return failure(invalid_argument("table needs a job id"));
+    const Result<std::vector<int64_t>> ids = parse_ids(options.id);
+    if (!ids.ok()) return failure(ids.status());
+    if (ids->size() != 1) return failure(invalid_argument("table shows one job at a time"));
+    filter["job"] = *ids;
+  } else if (listing.what != "idle") {
+    Result<Json> made = make_filter(options, listing.what, environment.now());
+    if (!made.ok()) return failure(made.status());
+    filter = std::move(*made);
+  }
+  return list(environment, listing, options, std::move(filter));
+}
+
+AppResult run_explain(Environment& environment, const Options& options) {
+  const Result<int64_t> id = parse_int(trim(options.id));
+  if (!id.ok() || *id <= 0)
+    return failure(
+        invalid_argument("'{}' is no decision id; `sflex decisions` lists them", options.id));
+  const Result<std::vector<Json>> rows = ask(environment, "explain", Json{{"id", *id}});
+  if (!rows.ok()) return failure(rows.status());
+  if (rows->empty()) return failure(not_found("there is no decision {}", *id));
+  Json row = rows->front();
+  if (options.json) return {0, json_text(row), ""};
+  std::string out = explain_decision(row);
+  if (options.snapshot) {
+    const Json& snapshot = member(row, "snapshot");
+    out += snapshot.is_null()
+               ? "\nSnapshot\n  not shown: only root and SlurmUser see everybody's jobs\n"
+               : "\nSnapshot\n" + json_text(snapshot);
+  }
+  return {0, out, ""};
+}
+
+AppResult run_diag(Environment& environment, const Options& options) {
+  const Result<std::vector<Json>> rows = ask(environment, "diag", Json::object());
+  if (!rows.ok()) return failure(rows.status());
+  if (options.json) return {0, json_text(Json{{"rows", *rows}}), ""};
+  std::string out;
+  for (const Json& row : *rows) {
+    if (!row.is_object()) continue;
+    for (const auto& [key, value] : row.items()) {
+      const bool time = key == "started" || key == "last_tick" || key == "last_error_time";
+      const std::string text = value.is_string()         ? value.get<std::string>()
+                               : time                    ? format_time(int_of(row, key))
+                               : value.is_number_float() ? number_text(value.get<double>(), 6)
+                                                         : value.dump();
+      out += fmt::format("{}: {}\n", printable(key), printable(text));
+    }
+  }
+  return {0, out, ""};
+}
+
+void add_output_options(CLI::App& command, Options& options) {
+  command.add_option("-o,--format", options.format, "Fields, as NAME[%WIDTH],…");
+  command.add_flag("-n,--noheader", options.no_header, "No header");
+  command.add_flag("-P,--parsable2", options.parsable, "'|' between the fields, nothing cut");
+  command.add_flag("--json", options.json, "The rows as JSON");
+  command.add_flag("--helpformat", options.help_format, "Names the fields");
+}
+
+void add_filter_options(CLI::App& command, Options& options) {
+  command.add_option("-j,--jobs", options.jobs, "Only these jobs, with commas between");
+  command.add_option("-u,--user", options.user, "Only this user's");
+  command.add_option("-S,--starttime", options.start,
+                     "Not before this time: HH:MM, YYYY-MM-DD[THH:MM[:SS]], now-2hours …");
+  command.add_option("-E,--endtime", options.end, "Not after this time");
+  command.add_flag("-a,--all", options.all, "Also what has ended");
+}
+
+AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& environment) {
+  CLI::App app{"What flextrain's elastic jobs do, and why.", "sflex"};
+  app.set_version_flag("-V,--version", std::string("sflex ") + kVersion);
+  app.require_subcommand(1);
+  Options options;
+  CLI::App* jobs = app.add_subcommand("jobs", "The elastic jobs");
+  CLI::App* decisions = app.add_subcommand("decisions", "What was decided, and why");
+  CLI::App* explain = app.add_subcommand("explain", "One decision in words and numbers");
+  CLI::App* table = app.add_subcommand("table", "What a job would gain per GPU count");
+  CLI::App* companions = app.add_subcommand("companions", "The jobs that hold the expanded GPUs");
+  CLI::App* idle = app.add_subcommand("idle", "Idle GPUs per node");
+  CLI::App* diag = app.add_subcommand("diag", "The controller's own state");
+  CLI::App* doctor = app.add_subcommand("doctor", "Checks the installation");
+  for (CLI::App* command : {jobs, decisions, companions}) add_filter_options(*command, options);
+  for (CLI::App* command : {jobs, decisions, companions, table, idle})
+    add_output_options(*command, options);
+  decisions->add_option("-k,--kind", options.kind, "Only grow, refuse, shrink or abort")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kKinds), std::end(kKinds)),
+                            CLI::ignore_case));
+  explain->add_option("ID", options.id, "Of `sflex decisions`")->required();
+  explain->add_flag("--snapshot", options.snapshot, "Also everything the controller saw");
+  table->add_option("JOB", options.id, "Id of the elastic job");
+  for (CLI::App* command : {explain, diag, doctor})
+    command->add_flag("--json", options.json, "As JSON");
+
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    const int code = app.exit(error, out, err);
+    return {code == 0 ? 0 : 2, out.str(), err.str()};
+  }
+  if (jobs->parsed()) return run_listing(environment, jobs_listing(), options);
+  if (decisions->parsed()) return run_listing(environment, decisions_listing(), options);
+  if (companions->parsed()) return run_listing(environment, companions_listing(), options);
+  if (table->parsed()) return run_listing(environment, table_listing(), options);
+  if (idle->parsed()) return run_listing(environment, idle_listing(), options);
+  if (explain->parsed()) return run_explain(environment, options);
+  if (diag->parsed()) return run_diag(environment, options);
+  const std::vector<Finding> findings = examine(environment);
+  const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.level == FindingLevel::kFault;
+  });
+  return {healthy ? 0 : 1,
+          options.json ? json_text(findings_to_json(findings)) : print_findings(findings), ""};
+}
+
+}  // namespace
+
+AppResult run_sflex(const std::vector<std::string>& arguments, Environment& environment) {
+  try {  // CLI11 and the standard library may throw
+    return parse_and_run(arguments, environment);
+  } catch (const std::exception& error) {
+    return {1, "", fmt::format("sflex: internal error: {}\n", error.what())};
+  }
+}
+
+}  // namespace flextrain::cli
