@@ -6,8 +6,17 @@
 # scripts/vcluster; writes only below $VC_ROOT.
 
 readonly VC_MARKER=.flextrain-vcluster
-readonly VC_SLURM_PLUGINS=${VC_SLURM_PLUGINS:-$(dirname "$(find /usr/lib /usr/lib64 /usr/local/lib \
-  -name sched_backfill.so -print -quit 2>/dev/null)")}
+
+# Slurm's own plugin folder; looked for where it usually is, then everywhere.
+vc_slurm_plugins() {
+  local d
+  for d in "/usr/lib/$(uname -m)-linux-gnu/slurm-wlm" /usr/lib64/slurm /usr/lib/slurm /usr/local/lib/slurm; do
+    [ ! -e "$d/sched_backfill.so" ] || { echo "$d"; return; }
+  done
+  d=$(find /usr/lib /usr/lib64 /usr/local /opt -name sched_backfill.so -print -quit 2>/dev/null)
+  [ -n "$d" ] || die "Slurm's plugin folder (with sched_backfill.so) was not found"
+  dirname "$d"
+}
 
 # vc_identity ROOT: sets VC_ROOT, VC_HASH and all names that follow from them.
 vc_identity() {
@@ -193,10 +202,11 @@ CONF
 # The cluster's own plugin folder: links to Slurm's own, and COPIES of ours, so that a rebuild
 # does not change a file which a running slurmctld has mapped. Repeated at every start-ctld.
 vc_install_plugins() {
-  local f found dir=$VC_ROOT/plugins
+  local f found stock dir=$VC_ROOT/plugins
   [ -n "$VC_PLUGINS" ] || return 0
+  stock=$(vc_slurm_plugins) || exit 1
   rm -rf "$dir" && mkdir -p "$dir"
-  ln -s "$VC_SLURM_PLUGINS"/*.so "$dir/"
+  ln -s "$stock"/*.so "$dir/"
   for f in sched_flextrain.so job_submit_flextrain.so spank_flextrain.so; do
     found=$(find "$VC_PLUGINS" -name "$f" -print -quit)
     [ -n "$found" ] || die "$f not found under $VC_PLUGINS: build the slurm_plugin module first"
