@@ -196,7 +196,8 @@ CONF
   [ "$VC_CGROUP_KIND" != none ] || : >"$dir/cgroup.conf"
   : >"$dir/plugstack.conf"
   [ -z "$VC_PLUGINS" ] || echo 'optional spank_flextrain.so' >"$dir/plugstack.conf"
-  [ -z "$opt_flextrain_conf" ] || cp -- "$opt_flextrain_conf" "$dir/flextrain.conf"
+  # slurmctld reads it as SlurmUser, whatever the mode of the original
+  [ -z "$opt_flextrain_conf" ] || install -m 644 -- "$opt_flextrain_conf" "$dir/flextrain.conf"
 }
 
 # The cluster's own plugin folder: links to Slurm's own, and COPIES of ours, so that a rebuild
