@@ -14,28 +14,33 @@
 
 namespace flextrain::trainer {
 
-std::string keep_metrics(const std::string& text, int64_t last_step) {
-  std::string kept;
+SplitMetrics split_metrics(const std::string& text, int64_t last_step) {
+  SplitMetrics split;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;  // cut off by a crash
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
+    const bool whole = end != std::string::npos;  // else cut off by a crash
+    const std::string line = text.substr(begin, whole ? end - begin : end);
+    begin = whole ? end + 1 : text.size();
     const Result<Json> json = parse_json(line, "metrics line");
     const auto step = decode_json("metrics line", [&] {
       return json.ok() ? json->at("step").get<int64_t>() : last_step + 1;
     });
-    if (step.ok() && *step <= last_step) kept += line + "\n";
+    const bool keep = whole && step.ok() && *step <= last_step;
+    (keep ? split.kept : split.undone) += line + "\n";
   }
-  return kept;
+  return split;
 }
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, int64_t last_step) {
   const Result<std::string> old = read_file(path);
   if (!old.ok() && old.status().code() != StatusCode::kNotFound) return old.status();
   if (old.ok()) {
-    const std::string kept = keep_metrics(*old, last_step);
-    if (kept != *old) RETURN_IF_ERROR(write_file_atomically(path, kept));
+    const SplitMetrics split = split_metrics(*old, last_step);
+    if (!split.undone.empty()) {
+      const std::string earlier = read_file(path + ".undone").value_or("");
+      RETURN_IF_ERROR(write_file_atomically(path + ".undone", earlier + split.undone));
+      RETURN_IF_ERROR(write_file_atomically(path, split.kept));
+    }
   }
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return permission_denied("cannot open '{}': {}", path, std::strerror(errno));

@@ -20,8 +20,9 @@ struct StepMetrics {
 
 class MetricsFile {
  public:
-  // Opens PATH for appending and first drops every line of a step after `last_step` (steps that a
-  // crash undid) and every line that is not whole.
+  // Opens PATH for appending and first takes out every line of a step after `last_step` (steps that
+  // a crash undid) and every line that is not whole; they go to PATH.undone, so that a run with
+  // another checkpoint.dir but the same output.dir loses nothing.
   static Result<MetricsFile> open(const std::string& path, int64_t last_step);
   MetricsFile(MetricsFile&& other) noexcept;
   ~MetricsFile();
@@ -34,7 +35,10 @@ class MetricsFile {
   std::string path_;
 };
 
-// The lines of `text` with a step up to `last_step`.
-std::string keep_metrics(const std::string& text, int64_t last_step);
+// The lines of `text` with a step up to `last_step`, and the others.
+struct SplitMetrics {
+  std::string kept, undone;
+};
+SplitMetrics split_metrics(const std::string& text, int64_t last_step);
 
 }  // namespace flextrain::trainer

@@ -82,8 +82,9 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
   TrainLoop loop(world, session, **engine, control, cursor);
   const Result<LoopEnd> end = loop.run();
   if (!end.ok()) {
-    // Other ranks may be inside a collective: nothing but an abort reaches them.
     std::fflush(stdout);
+    if (world.size() == 1) return end.status();
+    // Other ranks may be inside a collective: nothing but an abort reaches them.
     log_error("rank {}: {}", world.rank(), end.status().message());
     abort_world(kExitFailed);
   }

@@ -19,11 +19,15 @@ using testing::HasSubstr;
 class ReportFiles : public TempFolder {};
 
 TEST_F(ReportFiles, MetricsKeepWhatTheCheckpointHas) {
-  EXPECT_EQ(keep_metrics("", 5), "");
-  EXPECT_EQ(keep_metrics("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 2),
-            "{\"step\":1}\n{\"step\":2}\n");
-  EXPECT_EQ(keep_metrics("{\"step\":1}\ngarbage\n[]\n{\"step\":\"x\"}\n{\"step\":2}", 9),
-            "{\"step\":1}\n");
+  EXPECT_EQ(split_metrics("", 5).kept, "");
+  EXPECT_EQ(split_metrics("", 5).undone, "");
+  const SplitMetrics steps = split_metrics("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 2);
+  EXPECT_EQ(steps.kept, "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(steps.undone, "{\"step\":3}\n");
+  const SplitMetrics broken =
+      split_metrics("{\"step\":1}\ngarbage\n[]\n{\"step\":\"x\"}\n{\"step\":2}", 9);
+  EXPECT_EQ(broken.kept, "{\"step\":1}\n");
+  EXPECT_EQ(broken.undone, "garbage\n[]\n{\"step\":\"x\"}\n{\"step\":2}\n");
 }
 
 TEST_F(ReportFiles, MetricsAppendAcrossRestarts) {
@@ -48,6 +52,7 @@ TEST_F(ReportFiles, MetricsAppendAcrossRestarts) {
   EXPECT_THAT(text, HasSubstr("\"loss_hex\":\"0x1.999999999999ap-4\""));
   EXPECT_THAT(text, HasSubstr("\"eval_loss\":1.25"));
   EXPECT_THAT(text, HasSubstr("\"loss\":2.5"));
+  EXPECT_THAT(*read_file(file + ".undone"), HasSubstr("\"step\":3,"));
 }
 
 TEST_F(ReportFiles, ProgressTextIsForPeople) {
