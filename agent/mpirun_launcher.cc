@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// One mpirun over several Slurm jobs: its own Slurm support is switched off, and its daemons are
+// started by `flextrain-agent rsh HOST …`, which runs them in a step of the job that owns the host.
+// Measured in facts: orte_leave_session_attached is mandatory (else orted leaves its step).
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "agent/launcher.h"
+#include "agent/network.h"
+#include "base/log.h"
+
+namespace flextrain::agent {
+namespace {
+
+class MpirunLauncher : public Launcher {
+ public:
+  explicit MpirunLauncher(MpirunOptions options) : options_(std::move(options)) {}
+
+  Result<ProcessSpec> prepare(const LaunchSpec& spec) const override {
+    if (spec.map.num_ranks() < 1) return invalid_argument("no GPU to launch on");
+    ProcessSpec process;
+    std::vector<std::string>& argv = process.argv;
+    argv = {options_.mpirun, "-np", std::to_string(spec.map.num_ranks()), "--bind-to", "none"};
+    if (::geteuid() == 0) argv.emplace_back("--allow-run-as-root");
+    if (options_.in_slurm) {
+      argv.insert(argv.end(), {"--host", spec.map.mpirun_hosts()});
+      mca(argv, "ras", "^slurm,gridengine,tm,lsf");
+      mca(argv, "plm", "rsh");
+      mca(argv, "plm_rsh_agent", options_.agent_path + " rsh");
+      mca(argv, "plm_rsh_no_tree_spawn", "1");
+      mca(argv, "orte_leave_session_attached", "1");
+      mca(argv, "routed", "direct");
+      // A node that loses power must be noticed in seconds, not in the default 300.
+      mca(argv, "oob_tcp_keepalive_time", "10");
+      mca(argv, "oob_tcp_keepalive_intvl", "3");
+      mca(argv, "oob_tcp_keepalive_probes", "3");
+      if (spec.map.hosts().size() > 1) {
+        const Result<std::string> networks = networks_of_hosts(spec.map.hosts());
+        if (networks.ok()) {
+          mca(argv, "oob_tcp_if_include", *networks);
+          mca(argv, "btl_tcp_if_include", *networks);
+        } else {
+          log_warning("mpirun chooses the network itself: {}", networks.status().message());
+        }
+      }
+    } else {
+      argv.insert(argv.end(), {"--host", spec.map.mpirun_hosts(), "--oversubscribe"});
+    }
+    int most = 0;
+    for (const std::string& host : spec.map.hosts()) most = std::max(most, spec.map.ranks_on(host));
+    // Waiting ranks must let the computing ones have the core.
+    if (most > static_cast<int>(std::thread::hardware_concurrency())) {
+      mca(argv, "mpi_yield_when_idle", "1");
+    }
+    argv.insert(argv.end(), options_.mpirun_args.begin(), options_.mpirun_args.end());
+
+    for (std::string& entry : own_environment()) {
+      if (!is_slurm_variable(std::string_view(entry).substr(0, entry.find('=')))) {
+        process.environment.push_back(std::move(entry));
+      }
+    }
+    // Later entries would not replace earlier ones in execve's list: take ours out first.
+    const auto set = [&](const std::string& name, const std::string& value) {
+      std::erase_if(process.environment,
+                    [&](const std::string& entry) { return entry.starts_with(name + "="); });
+      process.environment.push_back(name + "=" + value);
+      argv.insert(argv.end(), {"-x", name});
+    };
+    set("FLEXTRAIN_CONTROL_DIR", spec.control_dir);
+    set("FLEXTRAIN_AGENT", "1");
+    set("FLEXTRAIN_LAUNCH_MAP", spec.map.to_text());
+    set("FLEXTRAIN_BIND_GPUS", spec.has_gpus ? "1" : "0");
+    set("FLEXTRAIN_SRUN_ARGS", options_.srun_args);
+    argv.insert(argv.end(), {options_.agent_path, "rank", "--"});
+    argv.insert(argv.end(), spec.command.begin(), spec.command.end());
+    return process;
+  }
+
+ private:
+  // The user's own value for a parameter stands.
+  void mca(std::vector<std::string>& argv, const std::string& name,
+           const std::string& value) const {
+    const auto& given = options_.mpirun_args;
+    if (std::find(given.begin(), given.end(), name) != given.end()) return;
+    argv.insert(argv.end(), {"--mca", name, value});
+  }
+
+  const MpirunOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Launcher> make_mpirun_launcher(MpirunOptions options) {
+  return std::make_unique<MpirunLauncher>(std::move(options));
+}
+
+}  // namespace flextrain::agent

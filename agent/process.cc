@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#include "agent/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.h"
+
+extern char** environ;
+
+namespace flextrain::agent {
+namespace {
+
+Result<std::string> find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (::access(name.c_str(), X_OK) == 0) return name;
+    return not_found("cannot run '{}': {}", name, std::strerror(errno));
+  }
+  const char* path = std::getenv("PATH");
+  for (const std::string& dir : split(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
+    const std::string candidate = (dir.empty() ? "." : dir) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return not_found("program '{}' is not in PATH", name);
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Forks and execs; `output` replaces standard output unless -1. Only async-signal-safe calls
+// between fork and exec, as other threads exist.
+Result<pid_t> spawn(const ProcessSpec& spec, int output) {
+  if (spec.argv.empty()) return invalid_argument("no program given");
+  ASSIGN_OR_RETURN(const std::string program, find_program(spec.argv[0]));
+  const std::vector<char*> argv = pointers(spec.argv);
+  const std::vector<char*> environment = pointers(spec.environment);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return resource_exhausted("cannot fork: {}", std::strerror(errno));
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(127);
+    for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int null = ::open("/dev/null", O_RDONLY);
+    if (null >= 0) ::dup2(null, STDIN_FILENO);
+    if (output >= 0) ::dup2(output, STDOUT_FILENO);
+    ::execve(program.c_str(), argv.data(), environment.data());
+    ::_exit(127);
+  }
+  ::setpgid(pid, pid);  // both sides: whoever comes first
+  return pid;
+}
+
+int shell_code(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+Result<Process> Process::start(const ProcessSpec& spec) {
+  ASSIGN_OR_RETURN(const pid_t pid, spawn(spec, -1));
+  return Process(pid);
+}
+
+Process& Process::operator=(Process&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  return *this;
+}
+
+Process::~Process() {
+  if (pid_ <= 0) return;
+  ::kill(-pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+std::optional<int> Process::poll_exit() {
+  if (pid_ <= 0) return std::nullopt;
+  int status = 0;
+  if (::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  pid_ = -1;
+  return shell_code(status);
+}
+
+void Process::signal(int number) {
+  if (pid_ > 0) ::kill(pid_, number);
+}
+
+void Process::signal_group(int number) {
+  if (pid_ > 0) ::kill(-pid_, number);
+}
+
+Result<std::string> first_output_line(const std::vector<std::string>& argv, int seconds) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return resource_exhausted("cannot make a pipe: {}", std::strerror(errno));
+  }
+  const Result<pid_t> pid = spawn({argv, own_environment()}, ends[1]);
+  ::close(ends[1]);
+  if (!pid.ok()) {
+    ::close(ends[0]);
+    return pid.status();
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  std::string text;
+  bool late = false;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) {
+      late = true;
+      break;
+    }
+    pollfd p{ends[0], POLLIN, 0};
+    const int ready = ::poll(&p, 1, static_cast<int>(left.count()));
+    if (ready <= 0) continue;
+    char buffer[4096];
+    const ssize_t got = ::read(ends[0], buffer, sizeof buffer);
+    if (got <= 0) break;
+    if (text.size() < (size_t{1} << 20)) text.append(buffer, static_cast<size_t>(got));
+  }
+  ::close(ends[0]);
+  if (late) ::kill(-*pid, SIGKILL);
+  int status = 0;
+  ::waitpid(*pid, &status, 0);
+  if (late) return deadline_exceeded("'{}' took more than {} s", argv[0], seconds);
+  if (shell_code(status) != 0) {
+    return internal_error("'{}' ended with exit code {}", argv[0], shell_code(status));
+  }
+  return std::string(trim(text.substr(0, text.find('\n'))));
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  return environment;
+}
+
+bool is_slurm_variable(std::string_view name) {
+  if (name == "SLURM_CONF") return false;  // says where Slurm is, not which job this is
+  return name.starts_with("SLURM_") || name.starts_with("SLURMD_") || name.starts_with("_SLURM_") ||
+         name.starts_with("SPANK_") || name.starts_with("SRUN_");
+}
+
+}  // namespace flextrain::agent

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// A child process in a process group of its own. Not thread-safe: one thread owns it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace flextrain::agent {
+
+struct ProcessSpec {
+  std::vector<std::string> argv;         // argv[0] is searched in PATH
+  std::vector<std::string> environment;  // "NAME=value", all of it
+};
+
+class Process {
+ public:
+  // The child gets default signal handling, an empty mask, /dev/null as input, our output, and
+  // SIGTERM when the thread that starts it ends. kNotFound: no such program.
+  static Result<Process> start(const ProcessSpec& spec);
+
+  Process(Process&& other) noexcept : pid_(other.pid_) { other.pid_ = -1; }
+  Process& operator=(Process&& other) noexcept;
+  ~Process();  // kills what still runs
+
+  pid_t pid() const { return pid_; }
+  // Exit code as a shell gives it (128 + signal), nullopt while it runs. Does not block.
+  std::optional<int> poll_exit();
+  void signal(int number);        // to the process
+  void signal_group(int number);  // to its whole group
+
+ private:
+  explicit Process(pid_t pid) : pid_(pid) {}
+  pid_t pid_ = -1;
+};
+
+// Runs a program and gives its standard output's first line. kDeadlineExceeded, kInternal with the
+// exit code. Blocks up to `seconds`.
+Result<std::string> first_output_line(const std::vector<std::string>& argv, int seconds);
+
+// The environment of this process as "NAME=value".
+std::vector<std::string> own_environment();
+// Whether a variable describes a Slurm job or step (and so must not leak into another one).
+bool is_slurm_variable(std::string_view name);
+
+}  // namespace flextrain::agent
