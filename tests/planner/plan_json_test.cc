@@ -13,7 +13,7 @@ namespace {
 TEST(PlanJson, RandomPlansRoundTrip) {
   std::mt19937 random(2026);
   int asymmetric = 0, with_actions = 0, unequal_tp = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < 400; ++round) {
     const Plan plan = random_plan(random);
     ASSERT_TRUE(validate_plan(plan).ok()) << validate_plan(plan).to_string();
     const auto parsed = parse_json(plan_to_json(plan).dump(), "Plan");
@@ -28,9 +28,9 @@ TEST(PlanJson, RandomPlansRoundTrip) {
     unequal_tp += ranks.size() > 1 && ranks[0].shard_end - ranks[0].shard_begin !=
                                           ranks[1].shard_end - ranks[1].shard_begin;
   }
-  EXPECT_GT(asymmetric, 100);
-  EXPECT_GT(with_actions, 100);
-  EXPECT_GT(unequal_tp, 100);
+  EXPECT_GT(asymmetric, 40);
+  EXPECT_GT(with_actions, 40);
+  EXPECT_GT(unequal_tp, 40);
 }
 
 TEST(PlanJson, IdFollowsTheContent) {
@@ -72,7 +72,7 @@ TEST(PlanJson, SurvivesGarbageEverywhere) {
                                      Json{{"a", Json::array({1, 2, 3})}}};
   std::mt19937 random(99);
   int refused = 0;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 2; ++round) {
     Json json = plan_to_json(random_plan(random));
     json.erase("id");
     std::vector<Json::json_pointer> places;
