@@ -34,3 +34,77 @@ restart_ctld() {
   vc start-ctld
   wait_for 30 "slurmctld answers" ctld_answers
 }
+
+# ---- elastic training jobs ------------------------------------------------------------------------
+
+# prepare_training USER: a text, a small model's configuration in USER's home, train/job.toml.
+prepare_training() {
+  local dir
+  dir=$(home "$1")/train
+  mkdir -p "$dir"
+  echo 'Mat1:1-Mrk16:20' | bible -f >"$dir/text.txt"
+  cat >"$dir/job.toml" <<'TOML'
+[model]
+layers = 6
+hidden = 64
+heads = 4
+kv_heads = 2
+ffn = 176
+sequence = 64
+tied_head = true
+
+[optimizer]
+learning_rate = 2e-3
+warmup_samples = 60
+
+[training]
+steps = 100000
+global_batch = 12
+
+[data]
+text = "../text.txt"
+tokens = "../tokens"
+tokenizer = "../tokenizer.model"
+tokenizer_vocab = 600
+
+[checkpoint]
+dir = "checkpoints"
+keep = 2
+TOML
+  vc exec ctl chown -R "$1:" "$dir"
+}
+
+# train USER NAME "SBATCH-OPTIONS" [--set KEY=VALUE…]: submits a training job that works in
+# train/NAME; prints its id. Elastic where the options say so.
+train() {
+  local dir options="$3"
+  dir=$(home "$1")/train/$2
+  mkdir -p "$dir"
+  cat >"$dir/job.sh" <<JOB
+#!/bin/bash
+#SBATCH --job-name=$2 --chdir=train/$2 --output=job.log --ntasks-per-node=1 --time=30 $options
+flextrain-agent run -- flextrain-trainer train ../job.toml ${*:4}
+JOB
+  vc exec ctl chown -R "$1:" "$dir"
+  user "$1" sbatch --parsable "train/$2/job.sh"
+}
+
+# job_field USER JOB FIELD: of sflex jobs.
+job_field() { sflex_rows "$1" jobs -a -j "$2" | tail -n 1 | jq -r --arg k "$3" '.[$k]'; }
+size_is() { [ "$(job_field "$1" "$2" held_gpus)" = "$3" ]; } # USER JOB GPUS
+at_step() { # USER JOB STEP: has come so far
+  local step
+  step=$(job_field "$1" "$2" step) && [ "${step:-0}" -ge "$3" ]
+}
+# wait_size USER JOB GPUS [SECONDS]; shows the decisions when it does not come.
+wait_size() {
+  wait_until_quiet "${4:-90}" size_is "$1" "$2" "$3" && return
+  vc exec ctl "$E2E_BUILD/bin/sflex" jobs -a
+  vc exec ctl "$E2E_BUILD/bin/sflex" decisions
+  tail -n 20 "$(home "$1")"/train/*/job.log
+  fail "job $2 did not come to $3 GPUs but has $(job_field "$1" "$2" held_gpus)"
+}
+# losses USER NAME: step and loss as hex float, a line each.
+losses() { jq -r '[.step, .loss_hex] | @tsv' "$(home "$1")/train/$2/metrics.jsonl" | sort -n; }
+digest() { user "$1" flextrain-trainer digest "train/$2/checkpoints"; } # USER NAME
+median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }

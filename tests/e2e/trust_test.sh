@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Whom an elastic job trusts: two users side by side see and order only their own; a stranger on a
+# dead controller's port orders nobody; a companion with other numerics is refused.
+# shellcheck disable=SC2016,SC2317 # cases are called by name; their scripts expand in the job
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/e2e/flextrain_lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/flextrain_lib.sh"
+
+# Jobs on the nodes named in low-isa get a CPU library limited to an older instruction set.
+mkdir -p "$VC_ROOT"
+prolog=$VC_ROOT/home/prolog
+extra=$(mktemp)
+echo "TaskProlog=$prolog" >"$extra"
+flextrain_cluster "$(flextrain_conf Gate=none RemainingTimeGuard=no RetryAfterFailureSeconds=5)" --gpus 1 --conf "$extra"
+rm -f "$extra"
+eval "$(vc env)"
+: >"$VC_ROOT/home/low-isa"
+cat >"$prolog" <<SH
+#!/bin/bash
+if grep -qx "\$(hostname)" $VC_ROOT/home/low-isa; then echo "export ONEDNN_MAX_CPU_ISA=SSE41 DNNL_MAX_CPU_ISA=SSE41"; fi
+SH
+chmod 755 "$prolog"
+prepare_training alice
+prepare_training bob
+pace="--set output.min_step_seconds=0.1"
+
+test_two_users() {
+  local a b
+  # shellcheck disable=SC2086
+  a=$(train alice side "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
+  # shellcheck disable=SC2086
+  b=$(train bob side "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
+  wait_size alice "$a" 3
+  wait_size bob "$b" 3
+  assert_eq "$a" "$(sflex_rows alice jobs | jq -r .job_id)" "jobs that alice sees"
+  assert_eq "$b" "$(sflex_rows bob jobs | jq -r .job_id)" "jobs that bob sees"
+  assert_eq "$a $b" "$(sflex_rows slurm jobs | jq -r .job_id | sort -n | xargs)" "jobs that an administrator sees"
+  assert_eq "" "$(sflex_rows bob table "$a" 2>/dev/null)" "alice's table in bob's eyes"
+  assert_eq "" "$(sflex_rows bob decisions -j "$a" 2>/dev/null)" "alice's decisions in bob's eyes"
+  assert_eq "" "$(sflex_rows bob companions | jq -r "select(.base_job_id == $a)")" "alice's companions in bob's eyes"
+  assert_fails as bob scancel "$(sflex_rows alice companions | jq -r .job_id | head -n 1)"
+  assert_ok user alice sflex table "$a"
+  as alice scancel "$a"
+  as bob scancel "$b"
+  wait_until_quiet 60 no_jobs || fail "jobs are left"
+}
+
+# bob answers on the controller's port with an order of his own, in a valid credential: his.
+test_stranger() {
+  local job port step answers=$VC_ROOT/home/bob/answers
+  # shellcheck disable=SC2086
+  job=$(train alice strange "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
+  wait_size alice "$job" 3
+  port=$(vc exec ctl "$E2E_BUILD/bin/sflex" diag --json | jq -r '(.rows? // .)[0].port')
+  vc kill-ctld
+  cat >"$(home bob)/stranger.pl" <<'PERL'
+use strict; use IO::Socket::INET;
+my ($port, $log) = @ARGV;
+my $server = IO::Socket::INET->new(LocalPort => $port, Listen => 50, ReuseAddr => 1) or die "bob: cannot listen: $!";
+$SIG{CHLD} = 'IGNORE';
+while (my $client = $server->accept) {
+  next if fork;
+  my ($head, $length, $body) = ('', 0, '');
+  while (my $line = <$client>) { $head .= $line; $length = $1 if $line =~ /^content-length:\s*(\d+)/i; last if $line =~ /^\r?\n$/; }
+  read $client, $body, $length if $length;
+  open my $in, '>', "/tmp/body.$$"; print $in $body; close $in;
+  my $plain = `unmunge --no-output --output=/tmp/plain.$$ < /tmp/body.$$ >/dev/null 2>&1; unmunge -m /dev/null < /tmp/body.$$ 2>/dev/null`;
+  my ($nonce) = $plain =~ /"nonce"\s*:\s*"([^"]+)"/; $nonce //= '';
+  my $order = '{"version":1,"type":"poll","nonce":"' . $nonce . '","controller_epoch":999999999999,"sequence":99,"error":"",' .
+    '"body":{"kind":"release","order_id":"evil","allocations":[],"plan":null,"timeout_seconds":10}}';
+  open my $out, '>', "/tmp/order.$$"; print $out $order; close $out;
+  my $credential = `munge --no-output --input=/tmp/order.$$ --output=- 2>/dev/null` || `munge -i /tmp/order.$$`;
+  print $client "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ", length $credential, "\r\nConnection: close\r\n\r\n", $credential;
+  close $client;
+  open my $seen, '>>', $log; print $seen "answered a request of $length bytes, nonce '$nonce'\n"; close $seen;
+  exit;
+}
+PERL
+  as bob perl stranger.pl "$port" "$answers" &
+  wait_for 90 "an agent asked the stranger" test -s "$answers"
+  step=$(tail -n 1 "$(home alice)/train/strange/metrics.jsonl" | jq .step)
+  wait_for 60 "several answers" bash -c "[ \$(wc -l <$answers) -ge 3 ]"
+  wait_for 60 "training goes on" metrics_beyond alice strange $((step + 20))
+  assert_eq 3 "$(tail -n 1 "$(home alice)/train/strange/metrics.jsonl" | jq .gpus)" "GPUs after the stranger's orders"
+  vc exec ctl pkill -u bob perl
+  vc start-ctld
+  wait_for 30 "slurmctld answers" ctld_answers
+  wait_size alice "$job" 3
+  wait_for 60 "the agent reports again" at_step alice "$job" $((step + 20))
+  as alice scancel "$job"
+  wait_until_quiet 60 no_jobs || fail "jobs are left"
+}
+metrics_beyond() { [ "$(tail -n 1 "$(home "$1")/train/$2/metrics.jsonl" | jq .step)" -ge "$3" ]; }
+
+refused_for_fingerprint() { vc exec ctl "$E2E_BUILD/bin/sflex" decisions -j "$1" --json | grep -qi fingerprint ||
+  vc exec ctl "$E2E_BUILD/bin/sflex" companions -a --json | grep -qi fingerprint; }
+
+test_fingerprint() {
+  local job
+  printf '%s\n' n2 n3 n4 n5 n6 >"$VC_ROOT/home/low-isa"
+  # shellcheck disable=SC2086
+  job=$(train alice exact "--elastic --elastic-max=2 -N1 -w n1 --gres=gpu:1" $pace)
+  wait_for 120 "a growth refused for its fingerprint" refused_for_fingerprint "$job"
+  assert_eq 1 "$(tail -n 1 "$(home alice)/train/exact/metrics.jsonl" | jq .gpus)" "GPUs"
+  job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
+  as alice scancel "$job"
+  wait_until_quiet 60 no_jobs || fail "jobs are left"
+  # shellcheck disable=SC2086
+  job=$(train alice fast "--elastic --elastic-max=2 -N1 -w n1 --gres=gpu:1" $pace --set training.numerics=fp32)
+  wait_size alice "$job" 2
+  as alice scancel "$job"
+  : >"$VC_ROOT/home/low-isa"
+}
+
+e2e_case "two users' elastic jobs side by side" test_two_users
+e2e_case "a stranger on the dead controller's port" test_stranger
+e2e_case "a companion with other numerics: refused in exact, taken in fp32" test_fingerprint
+e2e_done
