@@ -13,7 +13,7 @@ flextrain_cluster() {
   local conf
   conf=$(mktemp)
   printf '%s\n' "$1" >"$conf"
-  e2e_cluster --sched "$E2E_BUILD" --flextrain-conf "$conf" "${@:2}"
+  e2e_cluster --bind "$E2E_BUILD" --sched "$E2E_BUILD" --flextrain-conf "$conf" "${@:2}"
   rm -f "$conf"
 }
 
