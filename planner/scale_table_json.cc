@@ -122,7 +122,13 @@ Result<StepProfile> profile_from_json(const Json& json) {
 Json scale_table_to_json(const ScaleTable& table) {
   Json entries = Json::array();
   for (const ScaleEntry& entry : table.entries) {
-    entries.push_back({{"device_type", entry.shape.device_type},
+    // "shape" repeats the four fields after it: agent and controller read the entry's key there.
+    entries.push_back({{"shape",
+                        {{"device_type", entry.shape.device_type},
+                         {"gpus_per_node", entry.shape.gpus_per_node},
+                         {"nodes", entry.shape.nodes},
+                         {"gpus", entry.shape.gpus}}},
+                       {"device_type", entry.shape.device_type},
                        {"gpus_per_node", entry.shape.gpus_per_node},
                        {"nodes", entry.shape.nodes},
                        {"gpus", entry.shape.gpus},
