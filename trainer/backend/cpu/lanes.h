@@ -10,12 +10,14 @@
 #include <cstring>
 
 // Sanitizer builds take the plain version: instrumented ifunc resolvers run before the runtime is
-// up.
+// up. A test compiles the kernels once per instruction set and defines the macro empty.
+#ifndef FLEXTRAIN_CLONES
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define FLEXTRAIN_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FLEXTRAIN_CLONES
+#endif
 #endif
 #define FLEXTRAIN_INLINE static inline __attribute__((always_inline))
 
