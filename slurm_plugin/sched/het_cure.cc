@@ -2,6 +2,7 @@
 #include "slurm_plugin/sched/het_cure.h"
 
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@ constexpr time_t kMark = 1;  // no time slurmctld would write; 0 is what its cac
 constexpr int kTries = 60;
 constexpr milliseconds kPause{500};
 constexpr std::chrono::microseconds kPoll{200};
+constexpr milliseconds kListenPoll{2};
 constexpr milliseconds kProbeAfter{5000};
 constexpr milliseconds kMendFor{10000};
 
@@ -37,6 +39,28 @@ bool answers() {
   const bool yes = slurm_load_partitions(0, &partitions, SHOW_ALL) == SLURM_SUCCESS;
   if (partitions) slurm_free_partition_info_msg(partitions);
   return yes;
+}
+
+// Whether any process here listens on the TCP port slurmctld will serve. Asked of the kernel, since
+// a connection tried in vain would make the API pause for a second, with the name borrowed.
+bool is_listening(uint16_t first, uint16_t count) {
+  for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::FILE* table = std::fopen(path, "re");
+    if (!table) continue;
+    bool found = false;
+    char line[512];
+    while (!found && std::fgets(line, sizeof line, table)) {
+      unsigned port = 0, state = 0;
+      constexpr unsigned kListen = 0x0a;
+      if (std::sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &port, &state) != 2) {
+        continue;
+      }
+      found = state == kListen && port >= first && port < unsigned{first} + count;
+    }
+    std::fclose(table);
+    if (found) return true;
+  }
+  return false;
 }
 
 // The error of submitting a heterogeneous job that cannot be: its component has a field longer
@@ -108,6 +132,11 @@ void HetCure::run(const std::atomic<bool>& stopping) {
     borrowed_ = slurm_xstrdup(kBackfill);
     slurm_conf.schedtype = borrowed_;
     state_ = State::kBorrowed;
+  }
+  const auto served_by = Clock::now() + kProbeAfter;
+  while (!is_listening(slurm_conf.slurmctld_port, slurm_conf.slurmctld_port_count) && !stopping &&
+         Clock::now() < served_by) {
+    std::this_thread::sleep_for(kListenPoll);
   }
   int error = SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR;
   for (int i = 0; i < kTries && is_connection_error(error) && !stopping; ++i) {

@@ -7,10 +7,10 @@
 //            until then it must see the true name (it compares old and new, a change is fatal)
 //   thread   waits for that moment, which comes before the RPC port is served, so nobody can have
 //            asked; slurm_conf.schedtype := "sched/backfill"; submits a heterogeneous job without
-//            components, which slurmctld refuses after it has asked and kept the answer;
-//            schedtype := the true name again
+//            meaning, which slurmctld refuses after it has asked and kept the answer; schedtype :=
+//            the true name again
 //
-// Some milliseconds to a second, during which `scontrol show config` shows sched/backfill. The
+// The name is borrowed for some milliseconds of slurmctld serving requests. The
 // strings are never freed by us, so a concurrent reader is safe. A reconfigure in that short time
 // reports "SchedulerType change" and keeps the borrowed name: the thread mends it afterwards.
 #pragma once
