@@ -40,9 +40,9 @@ std::string print_findings(const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
     faults += finding.level == FindingLevel::kFault;
     warnings += finding.level == FindingLevel::kWarning;
-    out += fmt::format("{:<8} {:<12} {}\n", level_name(finding.level), finding.subject,
+    out += fmt::format("{:<8} {:<14} {}\n", level_name(finding.level), finding.subject,
                        printable(finding.text));
-    if (!finding.mend.empty()) out += fmt::format("{:<21} -> {}\n", "", printable(finding.mend));
+    if (!finding.mend.empty()) out += fmt::format("{:<23} -> {}\n", "", printable(finding.mend));
   }
   return out + fmt::format("\n{}, {}\n", faults == 0 ? "no fault" : counted(faults, "fault"),
                            warnings == 0 ? "no warning" : counted(warnings, "warning"));

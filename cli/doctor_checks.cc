@@ -119,7 +119,9 @@ void check_slurm(Environment& environment, const Site& site, std::vector<Finding
   const Result<std::string> version = output_of(environment, {"scontrol", "--version"});
   if (!version.ok()) {
     findings.push_back({kFault, "slurm", version.status().message(),
-                        "install Slurm's client commands (slurm-client) or mend PATH"});
+                        version.status().code() == StatusCode::kNotFound
+                            ? "install Slurm's client commands (slurm-client) or mend PATH"
+                            : "they find no slurm.conf: set SLURM_CONF or install it"});
     return;
   }
   if (!site.slurm_answers) {
@@ -218,7 +220,8 @@ void check_flags(Environment& environment, const Site& site, std::vector<Finding
   // What sbatch itself shows settles it, whatever files are included from where.
   const Result<std::string> help = output_of(environment, {"sbatch", "--help"});
   if (!help.ok())
-    findings.push_back({kWarning, "flags", help.status().message(), "mend PATH"});
+    findings.push_back({kWarning, "flags", help.status().message(),
+                        "sbatch must run here to show whether it knows --elastic"});
   else if (help->find("--elastic") == std::string::npos)
     findings.push_back({kFault, "flags", "sbatch does not know --elastic",
                         fmt::format("add the line 'optional spank_flextrain.so' to {}", path)});

@@ -38,6 +38,12 @@ Field flag(std::string name, int width, std::string key, std::string mark) {
           [key, mark](const Json& row) { return bool_of(row, key) ? mark : std::string(); }};
 }
 
+// Of a scale entry's key, which is the entry's member "shape".
+const Json& shape_of(const Json& row) {
+  const Json& shape = member(row, "shape");
+  return shape.is_object() ? shape : row;
+}
+
 // "n1:4,n3:8*": GPUs per node, '*' for a companion's.
 std::string hosts(const Json& row) {
   std::string out;
@@ -134,9 +140,8 @@ const Listing& table_listing() {
       {integer("JobID", 8, "job_id"),
        flag("Now", 3, "current", "*"),
        flag("Base", 4, "base", "*"),
-       integer("GPUs", 5, "gpus"),
-       integer("Nodes", 5, "nodes", 0),
-       text("GPUType", 10, "device_type"),
+       {"GPUs", 5, [](const Json& row) { return std::to_string(int_of(shape_of(row), "gpus")); }},
+       {"GPUType", 10, [](const Json& row) { return text_of(shape_of(row), "device_type"); }},
        {"StepTime", 9,
         [](const Json& row) {
           const double value = double_of(row, "step_seconds");

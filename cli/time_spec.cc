@@ -160,6 +160,7 @@ Result<int64_t> parse_time(std::string_view given, int64_t now) {
 
   std::string_view span = lower;
   if (lower.rfind("now", 0) == 0) span.remove_prefix(3);
+  span = trim(span);
   if (span.empty()) return now;
   if (span[0] == '+' || span[0] == '-') {
     const auto seconds = parse_span(trim(span.substr(1)));
