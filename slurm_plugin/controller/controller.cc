@@ -260,7 +260,7 @@ void Controller::Impl::work() {
   if (dependencies.on_worker_start) dependencies.on_worker_start();
   Steady::time_point next_tick = Steady::now(), next_glance = next_tick;
   Steady::time_point earliest = next_tick;  // no round before
-  bool waking = false;  // a submission has not been seen yet
+  bool waking = false;                      // a submission has not been seen yet
   Steady::time_point wake_since = next_tick;
   milliseconds wake_wait{0};
   uint32_t wake_baseline = 0;

@@ -13,8 +13,8 @@ constexpr std::string_view kStateNames[kNumElasticStates] = {
     "releasing", "rolling-back", "recovering",         "ending",    "ended"};
 constexpr std::string_view kEventNames[kNumElasticEvents] = {
     "agent-registered",  "agent-gone",  "grow-decided",  "shrink-decided", "companions-ready",
-    "companions-failed", "switch-done", "switch-failed", "trainer-moved",  "companion-lost",
-    "released",          "deadline",    "base-ended"};
+    "companions-failed", "switch-done", "switch-failed", "trainer-left",   "trainer-moved",
+    "companion-lost",    "released",    "deadline",      "base-ended"};
 constexpr std::string_view kActionNames[] = {
     "submit-companions",  "send-order",     "adopt-size",  "release-intent",
     "release-given-back", "release-unused", "release-all", "finish-done",
@@ -84,6 +84,10 @@ const std::vector<Row>& rows() {
        E::kSwitchDone,
        S::kReleasing,
        {A::kAdoptSize, A::kReleaseGivenBack, A::kReleaseUnused, A::kFinishDone}},
+      {S::kShrinking,
+       E::kTrainerLeft,
+       S::kShrinking,
+       {A::kAdoptSize, A::kReleaseGivenBack, A::kReleaseUnused}},
       // The waiting job needs the GPUs all the same; the agent survives the loss of ranks.
       {S::kShrinking, E::kSwitchFailed, S::kReleasing, {A::kReleaseGivenBack, A::kFinishFailed}},
       {S::kShrinking, E::kDeadline, S::kReleasing, {A::kReleaseGivenBack, A::kFinishFailed}},

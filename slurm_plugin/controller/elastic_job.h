@@ -28,7 +28,9 @@
 // steady        agent registered, no switch under way, grown or not
 // companions-pending  a growth's companions are submitted; not all run, are registered, are checked
 // switching     the growth's order is with the agent
-// shrinking     the shrink's order is with the agent
+// shrinking     the shrink's order is with the agent; its companions go as soon as the trainer has
+// left
+//               them, the state ends with the first step at the new size
 // releasing     companions the trainer has left are being cancelled
 // rolling-back  a growth failed; its companions are being cancelled
 // recovering    a companion in use went away unasked; the agent relaunches without it
@@ -66,13 +68,14 @@ enum class ElasticEvent {
   kCompanionsFailed,  // one was refused, ended, or is needed by a waiting job
   kSwitchDone,        // the agent confirms the open order
   kSwitchFailed,      // the agent has rolled the open order back
+  kTrainerLeft,       // the open shrink's companions are not used any more; the relaunch goes on
   kTrainerMoved,      // the agent reports another size without an open order
   kCompanionLost,     // one in use ended unasked
   kReleased,          // no companion is leaving any more
   kDeadline,          // the state's time is over
   kBaseEnded,         // ended, requeued, or purged
 };
-inline constexpr int kNumElasticEvents = 13;
+inline constexpr int kNumElasticEvents = 14;
 
 enum class ElasticAction {
   kSubmitCompanions,  // of the open growth, one per node, those not submitted yet

@@ -310,9 +310,12 @@ void Engine::handle_report(const Request& request, ManagedJob& job) {
   answer(request, Json::object());
   job.reported = body->allocations;
   if (job.intent && ordered(job.state) && body->order_id == job.intent->id) {
-    job.phases = body->phases;
+    // A shrink is reported twice: when the companions are free, and, with the whole pause measured,
+    // after the first step at the new size.
+    const bool left_only = job.state == ElasticState::kShrinking && body->phases.total <= 0;
     if (body->done) {
-      apply(job, ElasticEvent::kSwitchDone,
+      if (!left_only) job.phases = body->phases;
+      apply(job, left_only ? ElasticEvent::kTrainerLeft : ElasticEvent::kSwitchDone,
             job.intent->for_job == 0 ? std::string()
                                      : fmt::format("given back for job {}", job.intent->for_job));
     } else {

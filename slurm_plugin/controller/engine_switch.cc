@@ -260,7 +260,10 @@ void Engine::offer_order(ManagedJob& job) {
 
 void Engine::adopt_size(ManagedJob& job) {
   std::vector<protocol::Allocation> used = job.reported;
-  if (used.empty() && job.state == ElasticState::kReleasing) used = job.ordered;
+  if (used.empty() &&
+      (job.state == ElasticState::kReleasing || job.state == ElasticState::kShrinking)) {
+    used = job.ordered;
+  }
   job.reported.clear();
   if (used.empty()) return;  // the report named nothing: as before
   job.trainer.clear();

@@ -80,11 +80,12 @@ struct ManagedJob {
     }
     return false;
   }
-  // Base and the companions in use that stay.
+  // Base and the companions in use that stay (policy.h).
   int held_gpus() const {
     int gpus = row.base_gpus;
+    const std::set<uint32_t> going = given_back();
     for (const auto& [id, companion] : companions) {
-      if (uses(id) && !companion.leaving()) gpus += companion.row.gpus;
+      if (uses(id) && !companion.leaving() && !going.contains(id)) gpus += companion.row.gpus;
     }
     return gpus;
   }

@@ -55,10 +55,12 @@ policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster
   view.last_failure_time = job.row.last_failure_time;
   view.failures = job.row.failures;
   std::set<std::string> avoid;
+  const std::set<uint32_t> given_back = job.given_back();
   for (const auto& [id, companion] : job.companions) {
     avoid.insert(companion.row.node);
-    if (job.uses(id) && !companion.leaving()) {
-      view.companions.push_back({id, companion.row.node, companion.row.gpus});
+    const bool goes = companion.leaving() || given_back.contains(id);
+    if (goes ? companion.started : job.uses(id)) {
+      view.companions.push_back({id, companion.row.node, companion.row.gpus, goes});
     }
   }
   if (view.steady && view.held_gpus < view.max_gpus) {
@@ -72,10 +74,9 @@ policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster
 InFlight in_flight(const ManagedJobs& jobs) {
   InFlight result;
   for (const auto& job : jobs) {
-    const std::set<uint32_t> given_back = job->given_back();
     for (const auto& [id, companion] : job->companions) {
-      const bool goes = companion.leaving() || given_back.contains(id);
-      if (companion.started && goes) add(result.promised, *job, companion);
+      // Of a run that goes on the policy sees its leaving companions itself.
+      if (companion.started && finished(job->state)) add(result.promised, *job, companion);
       if (!companion.started && !companion.leaving()) add(result.taken, *job, companion);
     }
   }
@@ -164,8 +165,10 @@ Json snapshot_to_json(const policy::Snapshot& snapshot) {
   for (const policy::ElasticJobView& job : snapshot.elastic) {
     Json companions = Json::array();
     for (const policy::CompanionView& companion : job.companions) {
-      companions.push_back(
-          {{"job_id", companion.job_id}, {"node", companion.node}, {"gpus", companion.gpus}});
+      companions.push_back({{"job_id", companion.job_id},
+                            {"node", companion.node},
+                            {"gpus", companion.gpus},
+                            {"leaving", companion.leaving}});
     }
     elastic.push_back(
         {{"job_id", job.job_id},

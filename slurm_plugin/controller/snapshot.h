@@ -20,7 +20,7 @@ using ManagedJobs = std::vector<std::unique_ptr<ManagedJob>>;
 
 struct InFlight {
   NodeAmounts taken;     // companions submitted, not started
-  NodeAmounts promised;  // on their way back to Slurm
+  NodeAmounts promised;  // companions of ending runs, on their way back to Slurm
 };
 InFlight in_flight(const ManagedJobs& jobs);
 

@@ -25,8 +25,8 @@ struct WaitingView {
   int other_waiting_gpu_jobs = 0;
 };
 
-// `promised`: GPUs on their way back from companions that are leaving or about to; they count as
-// idle for waiting jobs, or one job would make several victims. `taken`: as in fit.h.
+// `promised`: GPUs on their way back that the policy does not see as leaving companions; they count
+// as idle for waiting jobs, or one job would make several victims. `taken`: as in fit.h.
 WaitingView waiting_view(const ClusterView& view, const NodeAmounts& taken,
                          const NodeAmounts& promised);
 

@@ -14,7 +14,7 @@ using E = ElasticEvent;
 using A = ElasticAction;
 
 // The next state of every pair, a row per state, a column per event in the order of the enum:
-// registered, gone, grow, shrink, ready, failed, done, switch-failed, moved, lost, released,
+// registered, gone, grow, shrink, ready, failed, done, switch-failed, left, moved, lost, released,
 // deadline, ended. '.' = stays.
 struct TableRow {
   S state;
@@ -23,16 +23,16 @@ struct TableRow {
 // s starting, S steady, p companions-pending, w switching, k shrinking, r releasing,
 // b rolling-back, v recovering, e ending, E ended
 constexpr TableRow kTable[] = {
-    {S::kStarting, "S...........e"},
-    {S::kSteady, ".spk....rv..e"},
-    {S::kCompanionsPending, ".s..wb..bv.be"},
-    {S::kSwitching, ".s....rb...be"},
-    {S::kShrinking, ".s....rr...re"},
-    {S::kReleasing, ".s.......vSSe"},
-    {S::kRollingBack, ".s.......vSSe"},
-    {S::kRecovering, ".s......r..re"},
-    {S::kEnding, "..........EE."},
-    {S::kEnded, "............."},
+    {S::kStarting, "S............e"},
+    {S::kSteady, ".spk.....rv..e"},
+    {S::kCompanionsPending, ".s..wb...bv.be"},
+    {S::kSwitching, ".s....rb....be"},
+    {S::kShrinking, ".s....rr....re"},
+    {S::kReleasing, ".s........vSSe"},
+    {S::kRollingBack, ".s........vSSe"},
+    {S::kRecovering, ".s.......r..re"},
+    {S::kEnding, "...........EE."},
+    {S::kEnded, ".............."},
 };
 constexpr char kLetters[] = "sSpwkrbveE";
 
