@@ -53,6 +53,11 @@ struct AdamParams {
   double grad_scale = 1;                   // clipping, and 2^-S for int64 gradients
 };
 
+// A moment of the stream, from record_event(); meaningful only to its Backend.
+struct Event {
+  double seconds = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -77,6 +82,11 @@ class Backend {
 
   // The first error since the start, if any; waits for what was enqueued.
   virtual Status synchronize() = 0;
+
+  // Time this device worked between two events: on the CPU this thread's CPU time, so that ranks
+  // that share a core measure what each would take on a core of its own. May wait.
+  virtual Event record_event() = 0;
+  virtual double seconds_between(Event begin, Event end) = 0;
 
   virtual void fill_zero(Tensor tensor) = 0;
   virtual void copy(Tensor to, Tensor from) = 0;

@@ -161,7 +161,7 @@ void ChunkExecutor::forward(int chunk, int slot, const GlobalBatch& batch, int64
   const auto& places = chunks_[static_cast<size_t>(chunk)];
   for (size_t i = 0; i < places.size(); ++i) {
     const LayerPlace& place = places[i];
-    const double begun = profiler != nullptr ? profiler->begin_layer() : 0;
+    const Event begun = backend_.record_event();
     const Tensor x = input_of(chunk, i, slot);
     if (place.layer == 0) {
       batch.copy_inputs(first_sample, host_tokens_);
@@ -173,7 +173,9 @@ void ChunkExecutor::forward(int chunk, int slot, const GlobalBatch& batch, int64
       math_->block_forward(store_.layer(place.layer).weights, x, out_of(place, slot),
                            saved_of(place, slot));
     }
-    if (profiler != nullptr) profiler->end_layer(place.layer, false, begun);
+    if (profiler != nullptr)
+      profiler->end_layer(place.layer, false,
+                          backend_.seconds_between(begun, backend_.record_event()));
   }
 }
 
@@ -204,7 +206,7 @@ void ChunkExecutor::backward(int chunk, int slot, const GlobalBatch& batch, int6
   for (size_t i = places.size(); i-- > 0;) {
     const LayerPlace& place = places[i];
     StoredLayer& layer = store_.layer(place.layer);
-    const double begun = profiler != nullptr ? profiler->begin_layer() : 0;
+    const Event begun = backend_.record_event();
     const Tensor x = input_of(chunk, i, slot), saved = saved_of(place, slot);
     const bool first = first_touch(touched_, place.layer);
     if (place.layer == 0) {
@@ -217,7 +219,9 @@ void ChunkExecutor::backward(int chunk, int slot, const GlobalBatch& batch, int6
       if (place.recompute) math_->block_forward(layer.weights, x, recompute_out_, saved);
       math_->block_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first);
     }
-    if (profiler != nullptr) profiler->end_layer(place.layer, true, begun);
+    if (profiler != nullptr)
+      profiler->end_layer(place.layer, true,
+                          backend_.seconds_between(begun, backend_.record_event()));
   }
 }
 

@@ -9,12 +9,6 @@
 namespace flextrain::trainer {
 namespace {
 
-double seconds_of(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // Sleeps rather than spins: another rank may need the core.
 void sleep_seconds(double seconds) {
   timespec wait{static_cast<time_t>(seconds), 0};
@@ -25,8 +19,11 @@ void sleep_seconds(double seconds) {
 
 }  // namespace
 
-double wall_seconds() { return seconds_of(CLOCK_MONOTONIC); }
-double cpu_seconds() { return seconds_of(CLOCK_THREAD_CPUTIME_ID); }
+double wall_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 StepProfiler::StepProfiler(int layers, size_t events, int slow_layer, double slow_factor)
     : slow_layer_(slow_layer), slow_factor_(slow_factor) {
@@ -72,8 +69,8 @@ void StepProfiler::add_step() {
   ++total_.steps;
 }
 
-void StepProfiler::end_layer(planner::LayerId layer, bool backward, double begun) {
-  double spent = cpu_seconds() - begun;
+void StepProfiler::end_layer(planner::LayerId layer, bool backward, double seconds) {
+  double spent = seconds;
   if (layer == slow_layer_ && slow_factor_ > 1) {
     const double delay = spent * (slow_factor_ - 1);
     sleep_seconds(delay);

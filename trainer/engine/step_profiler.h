@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Times of layers and actions: sums for the StepProfile, events for the trace.
 //
-// A layer's time is this thread's CPU time plus injected delay: what it would take on a core of its
-// own, also where ranks share cores. Events and whole steps are wall time.
+// A layer's time is the backend's (events) plus injected delay; actions and whole steps are wall
+// time.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,6 @@
 namespace flextrain::trainer {
 
 double wall_seconds();  // monotonic
-double cpu_seconds();   // of this thread
 
 class StepProfiler {
  public:
@@ -28,9 +27,8 @@ class StepProfiler {
   void restart_step();
   void end_step();
 
-  // Around one layer's forward or backward; injects the slow layer's delay.
-  double begin_layer() const { return cpu_seconds(); }
-  void end_layer(planner::LayerId layer, bool backward, double begun);
+  // One layer's forward or backward took `seconds`; injects the slow layer's delay.
+  void end_layer(planner::LayerId layer, bool backward, double seconds);
   // Around an action, in seconds since the step began.
   double now() const { return wall_seconds() - step_begin_; }
   void end_action(const planner::Action& action, int chunk_layers, double begun);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 #include "trainer/backend/tensor_access.h"
@@ -68,6 +69,8 @@ class ReferenceBackend final : public Backend {
     return {i64(t), static_cast<size_t>(t.size())};
   }
   Status synchronize() override { return {}; }
+  Event record_event() override { return {static_cast<double>(std::clock()) / CLOCKS_PER_SEC}; }
+  double seconds_between(Event begin, Event end) override { return end.seconds - begin.seconds; }
 
   void fill_zero(Tensor t) override {
     std::memset(TensorAccess::raw(t), 0, static_cast<size_t>(t.size() * dtype_bytes(t.dtype())));

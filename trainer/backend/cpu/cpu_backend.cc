@@ -2,6 +2,7 @@
 // The CPU backend: synchronous, one thread, host memory.
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 #include "trainer/backend/backend.h"
 #include "trainer/backend/cpu/arena.h"
@@ -57,6 +58,12 @@ class CpuBackend final : public Backend {
   }
 
   Status synchronize() override { return status_; }
+  Event record_event() override {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return {static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec)};
+  }
+  double seconds_between(Event begin, Event end) override { return end.seconds - begin.seconds; }
 
   void fill_zero(Tensor t) override { std::memset(TensorAccess::raw(t), 0, bytes(t)); }
   void copy(Tensor to, Tensor from) override {
