@@ -13,7 +13,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "protocol/elastic_request.h"
 #include "slurm_plugin/cluster/slurm_cluster.h"
 
 namespace {
@@ -157,7 +156,8 @@ int run(const std::string& what, const std::vector<std::string>& arguments, Clus
     request.work_dir = arguments[6];
     request.std_out = arguments[6] + "/companion-%j.out";
     request.script = "#!/bin/bash\n" + arguments[7] + "\n";
-    request.admin_comment = protocol::companion_token(1, "probe");
+    // Not a companion's token: a controller would take it for an orphan and cancel it.
+    request.admin_comment = "slurm_cluster_probe";
     request.rlimits = {{"RLIMIT_NOFILE", 777}};
     request.umask = 0027;
     request.environment = {"PATH=/usr/bin:/bin", "FLEXTRAIN_PROBE=1"};
