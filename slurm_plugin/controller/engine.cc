@@ -136,7 +136,7 @@ void Engine::tick() {
   }
   renew_leases(view);
   record_arrivals(view);
-  if (config_.enabled) decide_and_act(view);
+  decide_and_act(view);
   persist_progress();
   forget_ended();
   publish(view);
@@ -177,7 +177,8 @@ void Engine::decide_and_act(const ClusterView& view) {
   const policy::Snapshot snapshot =
       build_snapshot(view, jobs_, arrivals_in_window(view.now), observed_since_, config_);
   give_up_growths(snapshot);
-  std::vector<policy::Decision> decisions = policy::decide(snapshot, config_.policy);
+  std::vector<policy::Decision> decisions =
+      config_.enabled ? policy::decide(snapshot, config_.policy) : shrink_all();
   const std::vector<policy::Decision> leases = lease_shrinks(snapshot, decisions);
   std::erase_if(decisions, [&](const policy::Decision& decision) {
     return std::any_of(leases.begin(), leases.end(), [&](const policy::Decision& lease) {

@@ -95,6 +95,7 @@ class Engine {
   void renew_leases(const ClusterView& view);
   std::vector<policy::Decision> lease_shrinks(const policy::Snapshot& snapshot,
                                               const std::vector<policy::Decision>& decisions);
+  std::vector<policy::Decision> shrink_all() const;
   void give_up_growths(const policy::Snapshot& snapshot);
   ManagedJob* adopt(const JobRecord& record);
 

@@ -49,7 +49,7 @@ int64_t lease_cap(const ClusterView& view, const std::map<std::string, int64_t>&
 
 ManagedJob* Engine::adopt(const JobRecord& record) {
   if (record.state != JobState::kRunning && record.state != JobState::kSuspended) return nullptr;
-  if (!elastic_partition(config_, record.partition)) return nullptr;
+  if (!config_.enabled || !elastic_partition(config_, record.partition)) return nullptr;
   const auto request = protocol::from_comment(record.admin_comment);
   if (!request.ok()) {
     if (malformed_.insert(record.job_id).second) {
@@ -374,11 +374,36 @@ std::vector<policy::Decision> Engine::lease_shrinks(
   return shrinks;
 }
 
+// Elasticity was switched off: every job goes back to its base.
+std::vector<policy::Decision> Engine::shrink_all() const {
+  std::vector<policy::Decision> shrinks;
+  for (const auto& job : jobs_) {
+    if (!not_steady_reason(*job).empty() || job->held_gpus() == job->row.base_gpus) continue;
+    policy::Decision shrink;
+    shrink.kind = policy::DecisionKind::kShrink;
+    shrink.job_id = job->row.key.job_id;
+    shrink.from_gpus = job->held_gpus();
+    shrink.to_gpus = job->row.base_gpus;
+    for (const auto& [id, companion] : job->companions) {
+      if (job->uses(id)) shrink.give_back.push_back(id);
+    }
+    shrink.rule = "disabled";
+    shrink.reason = "elasticity was switched off (Enabled=no in flextrain.conf)";
+    shrinks.push_back(std::move(shrink));
+  }
+  return shrinks;
+}
+
 // A growth whose companions are not all there yet costs nothing to give up; a job that waits for
 // these very nodes goes first.
 void Engine::give_up_growths(const policy::Snapshot& snapshot) {
   for (const auto& job : jobs_) {
     if (job->state != ElasticState::kCompanionsPending || !job->intent) continue;
+    if (!config_.enabled) {
+      job->counts_as_failure = false;
+      apply(*job, ElasticEvent::kCompanionsFailed, "elasticity was switched off");
+      continue;
+    }
     for (const policy::WaitingJob& waiting : snapshot.waiting) {
       if (fits_idle(waiting)) continue;
       bool wants = false;

@@ -179,6 +179,7 @@ TEST_F(RestartTest, ReleasingAndRollingBack) {
 
 TEST_F(RestartTest, RecoveringAndNobodyReports) {
   grow();
+  rig.stop_growing();
   rig.cluster.fail_node("n3");
   rig.step(1);
   ASSERT_EQ(rig.state(id), "recovering");

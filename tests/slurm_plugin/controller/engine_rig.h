@@ -80,6 +80,12 @@ class Rig {
     return cluster.submit(job);
   }
 
+  // No growth from now on, after a first one.
+  void stop_growing() {
+    config.policy.cooldown_seconds = 1'000'000;
+    engine->set_config(config);
+  }
+
   // One whole round after `seconds`.
   void step(int64_t seconds = 10) {
     cluster.advance(seconds);

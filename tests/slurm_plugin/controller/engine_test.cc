@@ -337,6 +337,7 @@ TEST_F(EngineTest, ALostCompanionIsBookedAndTheJobGoesOn) {
   begin(3);
   const uint32_t id = steady_base();
   grow(id);
+  rig.stop_growing();
   rig.cluster.fail_node("n3");
   rig.step(1);
   EXPECT_EQ(rig.state(id), "recovering");
@@ -353,6 +354,7 @@ TEST_F(EngineTest, WhenSlurmPreemptsTheAgentShrinksByItselfAndIsFollowed) {
   begin(3);
   const uint32_t id = steady_base();
   const protocol::Order order = grow(id);
+  rig.stop_growing();
   TestAgent agent(rig, id);
   // Slurm told the companion on n3; the agent went on over the rest.
   std::vector<protocol::Allocation> rest(order.allocations.begin(), order.allocations.end() - 1);
@@ -368,6 +370,7 @@ TEST_F(EngineTest, AnAgentStartedAnewInItsJobGivesTheCompanionsUp) {
   begin(2);
   const uint32_t id = steady_base();
   grow(id);
+  rig.stop_growing();
   TestAgent agent(rig, id);
   agent.progress(5, 1000, 1, 16);
   rig.step(10);
@@ -471,8 +474,8 @@ TEST_F(EngineTest, TwoJobsOfTwoUsersGrowAndShrinkSideBySide) {
   for (const auto& [node, count] : companions_per_node) EXPECT_EQ(count, 1) << node;
   EXPECT_EQ(held(a) + held(b), 48);
   // A rigid job for two nodes takes from them, and both live.
-  poll_a = agent_a.poll(9);
-  poll_b = agent_b.poll(9);
+  poll_a = agent_a.poll(2);
+  poll_b = agent_b.poll(2);
   const uint32_t rigid = rig.submit(3003, 16, 2, false);
   rig.step(1);
   for (const auto& [agent, poll] : {std::pair{&agent_a, poll_a}, std::pair{&agent_b, poll_b}}) {
