@@ -238,6 +238,25 @@ test_stops() { # orderly stops at awkward moments, and a hard kill
   as alice scancel "$job"
 }
 
+test_inner_scheduler() { # another one, and one that does not exist
+  local conf=$VC_SLURM_ETC/flextrain.conf keep before
+  keep=$(cat "$conf")
+  for inner in sched/builtin sched/nonesuch sched/flextrain; do
+    printf '%s\nInnerScheduler=%s\n' "$keep" "$inner" >"$conf"
+    before=$(log_length)
+    restart_ctld >/dev/null
+    if [ "$inner" = sched/builtin ]; then
+      assert_lacks "$(lines_since "$before")" "Backfill scheduler plugin loaded"
+    else
+      assert_contains "$(lines_since "$before")" "InnerScheduler=$inner cannot be"
+      assert_contains "$(lines_since "$before")" "Backfill scheduler plugin loaded"
+    fi
+    assert_eq n1 "$(as bob srun -Q -w n1 --gpus-per-node=1 hostname)"
+  done
+  printf '%s\n' "$keep" >"$conf"
+  restart_ctld >/dev/null
+}
+
 test_removal() { # the flags stay valid with the SPANK plugin alone, switched off
   local conf=$VC_SLURM_ETC/slurm.conf keep_conf keep_stack job running said
   keep_conf=$(cat "$conf") keep_stack=$(cat "$VC_SLURM_ETC/plugstack.conf")
@@ -290,5 +309,6 @@ e2e_case "twenty reconfigures" test_reconfigure
 e2e_case "flextrain.conf at a reconfigure" test_conf_at_reconfigure
 e2e_case "the scheduler's name, also with a reconfigure at once" test_names
 e2e_case "stops within 5 s at awkward moments; kill -9" test_stops
+e2e_case "InnerScheduler: another one, a wrong one" test_inner_scheduler
 e2e_case "job scripts stay valid after the removal" test_removal
 e2e_done
