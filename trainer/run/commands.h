@@ -28,6 +28,9 @@ struct BenchOptions {
 // Times steps without touching checkpoints or metrics. Collective over `world`.
 int bench_command(Communicator& world, const BenchOptions& options);
 
+// Prints this node's numerics fingerprint for the job, one line (companions report it).
+int fingerprint_command(const std::string& job_file, const std::vector<std::string>& overrides);
+
 int digest_command(const std::string& checkpoint);
 
 struct ReshardOptions {

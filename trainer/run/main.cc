@@ -53,6 +53,11 @@ int run(int argc, char** argv) {
   digest_app->add_option("CHECKPOINT", checkpoint, "a step-N directory, or one that holds some")
       ->required();
 
+  TrainOptions fingerprint;
+  CLI::App* fingerprint_app =
+      app.add_subcommand("fingerprint", "print this node's numerics fingerprint for a job");
+  add_job_options(*fingerprint_app, fingerprint);
+
   ReshardOptions reshard;
   CLI::App* reshard_app = app.add_subcommand(
       "reshard", "show where the layers go under another layout and make it the checkpoint's Plan");
@@ -91,6 +96,9 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? kExitComplete : kExitUnusable;
   }
   if (digest_app->parsed()) return digest_command(checkpoint);
+  if (fingerprint_app->parsed()) {
+    return fingerprint_command(fingerprint.job_file, fingerprint.overrides);
+  }
   if (reshard_app->parsed()) return reshard_command(reshard);
   if (plan_app->parsed()) return plan_command(plan);
   if (bench_app->parsed()) {

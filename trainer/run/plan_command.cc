@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "trainer/config/config_reader.h"
+#include "trainer/engine/engine.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/exit_code.h"
 #include "trainer/run/plan_choice.h"
@@ -79,6 +80,16 @@ Status plan(const PlanOptions& options) {
 }
 
 }  // namespace
+
+int fingerprint_command(const std::string& job_file, const std::vector<std::string>& overrides) {
+  const Result<TrainConfig> config = read_train_config(job_file, overrides);
+  if (!config.ok()) {
+    log_error("{}", config.status().message());
+    return exit_code_for(config.status());
+  }
+  fmt::print("{}\n", numerics_fingerprint(*config));
+  return kExitComplete;
+}
 
 int plan_command(const PlanOptions& options) {
   const Status status = plan(options);

@@ -96,7 +96,11 @@ TEST_F(TrainerTest, AgentContract) {
   EXPECT_EQ((*progress)["gpus"], 2);
   const auto plan = parse_json(*read_file(control + "/plan.json"), "plan");
   EXPECT_EQ((*progress)["plan_id"], (*plan)["id"]);
-  EXPECT_THAT(*read_file(control + "/fingerprint"), HasSubstr("cpu;"));
+  const std::string fingerprint = *read_file(control + "/fingerprint");
+  EXPECT_THAT(fingerprint, HasSubstr("cpu;"));
+  // A companion asks the program for the same line.
+  ASSERT_EQ(run("job", 0, "fingerprint job.toml"), 0);
+  EXPECT_EQ(output_, fingerprint);
   const auto table = parse_json(*read_file(control + "/scale_table.json"), "table");
   ASSERT_TRUE(table.ok());
   EXPECT_GE((*table)["entries"].size(), 3u);
