@@ -120,6 +120,7 @@ int run_base(const RunArguments& arguments, const std::vector<std::string>& comm
   MpirunOptions mpirun;
   mpirun.in_slurm = in_slurm;
   mpirun.mpirun = arguments.mpirun;
+  mpirun.quiet = !arguments.verbose;
   mpirun.srun_args = arguments.srun_args;
   Result<std::vector<std::string>> words = split_words(arguments.mpirun_args);
   if (!words.ok()) return complain(words.status().with_context("--mpirun-args"), kUsage);
@@ -273,7 +274,7 @@ int agent_main(int argc, char** argv, const AgentDependencies& dependencies) {
   run_app->add_option("--numerics", run.numerics, "exact or fp32 (default: as job.toml says)")
       ->check(CLI::IsMember({"exact", "fp32"}));
   run_app->add_flag("--no-controller", run.no_controller, "supervise only");
-  run_app->add_flag("-v,--verbose", run.verbose, "log more");
+  run_app->add_flag("-v,--verbose", run.verbose, "log more, mpirun's remarks included");
   CLI::App* companion_app =
       app.add_subcommand("companion", "Hold a companion job (the controller starts these)");
   companion_app->add_option("--base,--base-job", companion.base, "job id of the base")->required();

@@ -33,6 +33,7 @@ struct MpirunOptions {
   std::string mpirun = "mpirun";
   std::vector<std::string> mpirun_args;  // placed before the program; win over ours
   std::string srun_args;                 // for every srun step, as words
+  bool quiet = true;                     // keep mpirun's own remarks out of the log
   bool in_slurm = false;                 // false: all ranks on this machine, no rsh agent
 };
 std::unique_ptr<Launcher> make_mpirun_launcher(MpirunOptions options);

@@ -24,6 +24,8 @@ class MpirunLauncher : public Launcher {
     std::vector<std::string>& argv = process.argv;
     argv = {options_.mpirun, "-np", std::to_string(spec.map.num_ranks()), "--bind-to", "none"};
     if (::geteuid() == 0) argv.emplace_back("--allow-run-as-root");
+    // Exit code 85 is no accident worth 15 lines of the user's log at every switch.
+    if (options_.quiet) argv.emplace_back("--quiet");
     if (options_.in_slurm) {
       argv.insert(argv.end(), {"--host", spec.map.mpirun_hosts()});
       mca(argv, "ras", "^slurm,gridengine,tm,lsf");

@@ -1,0 +1,69 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# A trainer that keeps docs/agent-contract.md and computes nothing. State: ./checkpoint holds the
+# last saved step. Knobs are files in the working folder, so that tests can turn them at any time:
+#   steps N            total steps (default 1000000)
+#   fail_at_ranks N    exit 9 before the first step when launched with N ranks
+#   refuse_at_ranks N  the same with 78
+#   crash              exit 9 at the next step (the file is removed first)
+#   slow_start S       seconds before the first step
+#   no_phases          write progress only
+#   ignore_signals     never checkpoint on a signal
+set -u
+rank=${OMPI_COMM_WORLD_RANK:-0} size=${OMPI_COMM_WORLD_SIZE:-1}
+dir=$FLEXTRAIN_CONTROL_DIR
+stop=0
+trap '[ -e ignore_signals ] || stop=1' USR1 TERM
+
+now() { date +%s.%N; }
+put() { # FILE TEXT: atomically
+  printf '%s\n' "$2" >"$dir/.$1.tmp" && mv "$dir/.$1.tmp" "$dir/$1"
+}
+phase() { [ -e no_phases ] || printf '{"phase":"%s","time":%s}\n' "$1" "$(now)" >>"$dir/phases.jsonl"; }
+progress() {
+  put progress.json "{\"step\":$step,\"total_steps\":$total,\"consumed_samples\":$step,\"loss\":1.5,
+\"tokens_per_second\":100,\"step_seconds\":0.02,\"gpus\":$size,\"plan_id\":\"$plan\",\"time\":$(now)}"
+}
+knob() { [ -e "$1" ] && cat "$1" || echo "$2"; }
+
+if [ "$rank" -ne 0 ]; then # the others only live and die
+  echo "${CUDA_VISIBLE_DEVICES:-none} ${FAKE_SRUN_JOB:-base}" >"device.$rank"
+  while [ $stop -eq 0 ] && [ ! -e complete ]; do sleep 0.02; done
+  [ ! -e complete ] || exit 0
+  sleep 0.2 # rank 0 saves meanwhile
+  exit 85
+fi
+
+echo "${CUDA_VISIBLE_DEVICES:-none} ${FAKE_SRUN_JOB:-base}" >device.0
+echo "$$ $size $(env | grep -c '^SLURM_')" >>launches
+total=$(knob steps 1000000)
+phase init
+step=$(knob checkpoint 0)
+plan=none
+[ ! -e "$dir/plan.json" ] || plan=$(sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' "$dir/plan.json")
+put fingerprint "fake-fingerprint"
+phase load
+[ "$(knob fail_at_ranks 0)" != "$size" ] || exit 9
+[ "$(knob refuse_at_ranks 0)" != "$size" ] || exit 78
+[ ! -e slow_start ] || for _ in $(seq $(($(cat slow_start) * 50))); do sleep 0.02; done
+first=1
+while [ "$step" -lt "$total" ]; do
+  sleep 0.02
+  step=$((step + 1))
+  if [ $first -eq 1 ]; then first=0; phase first_step; fi
+  progress
+  if [ -e crash ]; then rm -f crash; exit 9; fi
+  if [ -e "$dir/request.json" ] && [ ! -e "$dir/scale_table.json" ]; then
+    put profile.json '{"steps":3}'
+    put scale_table.json '{"version":1,"entries":[{"kept":true,"shape":{"gpus":2},"plan":{"id":"table2"}}]}'
+  fi
+  if [ $stop -eq 1 ]; then
+    echo $step >checkpoint.tmp && mv checkpoint.tmp checkpoint
+    phase save
+    exit 85
+  fi
+done
+echo $step >checkpoint
+progress
+: >complete
+exit 0
