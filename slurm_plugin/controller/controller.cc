@@ -2,6 +2,7 @@
 #include "slurm_plugin/controller/controller.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -337,6 +338,7 @@ Result<std::unique_ptr<Controller>> Controller::create(const ControllerConfig& c
   if (config.database_path.empty() || config.database_path.front() != '/') {
     return invalid_argument("DatabasePath '{}' is not an absolute path", config.database_path);
   }
+  if (dependencies.slurm_uid == 0) dependencies.slurm_uid = ::geteuid();  // slurmctld's own
   if (!dependencies.clock) dependencies.clock = system_clock_seconds;
   auto impl = std::make_shared<Impl>();
   impl->config = impl->active = config;

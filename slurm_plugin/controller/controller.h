@@ -34,7 +34,7 @@ struct ControllerDependencies {
   std::function<void()> on_worker_start;
   // How bodies are proven; null = munge.
   std::shared_ptr<protocol::Authenticator> auth;
-  // SlurmUser, beside root an administrator towards sflex.
+  // SlurmUser, beside root an administrator towards sflex; 0 = this process's own user.
   uid_t slurm_uid = 0;
   // Shown by `sflex diag`.
   std::string config_file, slurm_version;

@@ -287,7 +287,9 @@ TEST_F(EngineTest, CompanionsGoWhenTheBaseEnds) {
   const auto row = rig.store->queries().latest_job(id).value();
   EXPECT_EQ(row.state, "ended");
   EXPECT_NE(row.end_time, 0);
-  for (const auto& companion : rig.store->queries().companions({}).value()) {
+  const auto companions = rig.store->queries().companions({}).value();
+  EXPECT_EQ(companions.size(), 2u);
+  for (const auto& companion : companions) {
     EXPECT_EQ(companion.state, "ended");
     EXPECT_NE(companion.end_reason, "");
   }

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The controller with its threads, its port and real HTTP.
+#include "slurm_plugin/controller/controller.h"
+
+#include <unistd.h>
+
+#include <thread>
+
+#include "engine_rig.h"
+#include "protocol/client.h"
+#include "protocol/fake_auth.h"
+
+namespace flextrain::slurm_plugin {
+namespace {
+
+using std::chrono::milliseconds;
+using Steady = std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+bool eventually(const std::function<bool()>& condition, milliseconds limit = milliseconds(20000)) {
+  const auto end = Steady::now() + limit;
+  while (Steady::now() < end) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return condition();
+}
+
+// Owned by the test, lent to the controller.
+class Lent : public Cluster {
+ public:
+  explicit Lent(FakeCluster& inner) : inner_(inner) {}
+  Result<ClusterView> observe() override { return inner_.observe(); }
+  Result<JobRecord> job(uint32_t id) override { return inner_.job(id); }
+  Result<uint32_t> submit_companion(const CompanionRequest& r) override {
+    return inner_.submit_companion(r);
+  }
+  Status cancel(uint32_t id) override { return inner_.cancel(id); }
+  Status set_time_limit(uint32_t id, int64_t s) override { return inner_.set_time_limit(id, s); }
+  Status set_admin_comment(uint32_t id, const std::string& t) override {
+    return inner_.set_admin_comment(id, t);
+  }
+  std::string cluster_name() const override { return inner_.cluster_name(); }
+
+ private:
+  FakeCluster& inner_;
+};
+
+class ControllerTest : public ::testing::Test {
+ protected:
+  ControllerTest() {
+    char name[] = "/tmp/flextrain-controller-XXXXXX";
+    folder_ = mkdtemp(name);
+    config.database_path = folder_ + "/state/db";
+    config.endpoint_address = "127.0.0.1";
+    config.endpoint_port = 0;
+    config.tick_seconds = 3600;  // rounds come from wake() alone
+    config.policy.gate = policy::Gate::kNone;
+    cluster.add_partition("gpu");
+    for (const char* node : {"n1", "n2", "n3"}) cluster.add_node(node, 8);
+  }
+  ~ControllerTest() override {
+    controller.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  ControllerDependencies dependencies() {
+    ControllerDependencies d;
+    d.make_cluster = [this]() -> Result<std::unique_ptr<Cluster>> {
+      return std::unique_ptr<Cluster>(new Lent(cluster));
+    };
+    d.clock = [this] { return cluster.now(); };
+    d.auth = std::make_shared<protocol::FakeAuthenticator>(::geteuid(), ::getegid());
+    d.config_file = "/etc/slurm/flextrain.conf";
+    return d;
+  }
+  void start() {
+    auto made = Controller::create(config, dependencies());
+    ASSERT_TRUE(made.ok());
+    controller = std::move(made).value();
+    ASSERT_TRUE(controller->start().ok());
+    ASSERT_TRUE(eventually([&] { return controller->port() != 0; }));
+  }
+  Result<protocol::Envelope> call(std::string_view type, uid_t uid, Json body,
+                                  protocol::JobIdentity job = {}) {
+    protocol::ClientOptions options;
+    options.hosts = {{"127.0.0.1", controller->port()}};
+    options.controller_uid = ::geteuid();
+    auto client = protocol::make_client(
+        options, std::make_shared<protocol::FakeAuthenticator>(uid, static_cast<gid_t>(uid)));
+    if (!client.ok()) return client.status();
+    protocol::Envelope request;
+    request.type = type;
+    request.job = std::move(job);
+    request.body = std::move(body);
+    return (*client)->call(std::move(request));
+  }
+  uint32_t submit(bool elastic) {
+    JobRecord job;
+    job.user_id = job.group_id = 1001;
+    job.user_name = "a";
+    job.name = "job";
+    job.partition = "gpu";
+    job.gpus_requested = job.cpus_requested = 8;
+    job.tres_per_node = "gres:gpu:8";
+    if (elastic) job.admin_comment = protocol::elastic_token({});
+    return cluster.submit(job);
+  }
+  Json diag() {
+    const auto answer = call(protocol::kQuery, 1001,
+                             protocol::to_json(protocol::QueryRequest{"diag", Json::object()}));
+    return answer.ok() ? answer->body.at("rows").at(0) : Json::object();
+  }
+
+  std::string folder_;
+  ControllerConfig config;
+  FakeCluster cluster{1'000'000};
+  std::unique_ptr<Controller> controller;
+};
+
+TEST_F(ControllerTest, StartsAnswersAndStops) {
+  start();
+  EXPECT_EQ(diag().at("config_file"), "/etc/slurm/flextrain.conf");
+  const auto begin = Steady::now();
+  EXPECT_TRUE(controller->stop(milliseconds(5000)));
+  EXPECT_LT(Steady::now() - begin, milliseconds(5000));
+  EXPECT_EQ(controller->port(), 0);
+  EXPECT_TRUE(controller->stop(milliseconds(1)));  // again
+  EXPECT_FALSE(controller->start().ok());
+}
+
+TEST_F(ControllerTest, ASubmissionIsSeenAtOnce) {
+  start();
+  EXPECT_TRUE(eventually([&] { return diag().value("ticks", 0) >= 1; }));
+  // The hook runs before Slurm has the job.
+  controller->wake();
+  std::this_thread::sleep_for(milliseconds(300));
+  const uint32_t id = submit(true);
+  EXPECT_TRUE(eventually([&] { return diag().value("jobs", 0) == 1; }, milliseconds(5000)));
+  const auto rows = call(protocol::kQuery, 1001,
+                         protocol::to_json(protocol::QueryRequest{"jobs", Json::object()}));
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  EXPECT_EQ(rows->body.at("rows").at(0).at("job_id"), id);
+}
+
+TEST_F(ControllerTest, AnAgentRegistersPollsAndGetsItsOrder) {
+  start();
+  const uint32_t id = submit(true);
+  const JobRecord record = cluster.find(id);
+  const protocol::JobIdentity identity{"fake", id, record.submit_time, 0};
+  protocol::RegisterRequest registration;
+  registration.allocations = {{id, "n1", 8, ""}};
+  registration.fingerprint = "f";
+  const auto registered =
+      call(protocol::kRegister, 1001, protocol::to_json(registration), identity);
+  ASSERT_TRUE(registered.ok()) << registered.status().message();
+  EXPECT_GT(registered->controller_epoch, 0);
+  EXPECT_TRUE(registered->body.at("elastic").get<bool>());
+  const auto stranger = call(protocol::kPoll, 2002, Json::object(), identity);
+  EXPECT_THAT(stranger.status().message(), HasSubstr("not yours"));
+  ASSERT_TRUE(call(protocol::kScaleTable, 1001,
+                   protocol::to_json(protocol::ScaleTableRequest{scale_table({8, 16}), nullptr}),
+                   identity)
+                  .ok());
+  Result<protocol::Envelope> order = unavailable("not yet");
+  std::thread poll([&] { order = call(protocol::kPoll, 1001, Json::object(), identity); });
+  controller->wake();
+  EXPECT_TRUE(eventually([&] { return !cluster.companions().empty(); }));
+  if (!cluster.companions().empty()) {
+    const JobRecord companion = cluster.companions().front();
+    protocol::RegisterRequest there;
+    there.role = protocol::AgentRole::kCompanion;
+    there.base_job_id = id;
+    there.intent_id = protocol::companion_from_comment(companion.admin_comment)->intent_id;
+    there.fingerprint = "f";
+    there.allocations = {{companion.job_id, companion.nodes.front(), 8, ""}};
+    EXPECT_TRUE(call(protocol::kRegister, 1001, protocol::to_json(there),
+                     {"fake", companion.job_id, companion.submit_time, 0})
+                    .ok());
+  }
+  poll.join();
+  ASSERT_TRUE(order.ok()) << order.status().message();
+  EXPECT_EQ(order->body.at("kind"), "grow");
+  EXPECT_GT(order->sequence, 0);
+}
+
+TEST_F(ControllerTest, AHangingCallDoesNotHoldTheStopAndNothingFollowsIt) {
+  start();
+  EXPECT_TRUE(eventually([&] { return diag().value("ticks", 0) >= 1; }));
+  std::atomic<bool> inside{false}, go_on{false};
+  std::atomic<int> later{0};
+  cluster.on_call = [&](const char*) {
+    if (go_on) ++later;
+    inside = true;
+    while (!go_on) std::this_thread::sleep_for(milliseconds(5));
+  };
+  controller->wake();
+  ASSERT_TRUE(eventually([&] { return inside.load(); }));
+  const auto begin = Steady::now();
+  EXPECT_FALSE(controller->stop(milliseconds(200)));
+  EXPECT_LT(Steady::now() - begin, milliseconds(1500));
+  controller.reset();  // what the thread uses is its own
+  go_on = true;
+  // The lock on the database goes when the thread has ended.
+  EXPECT_TRUE(eventually([&] {
+    return store::Store::open({.path = config.database_path, .statfs_magic = std::nullopt}).ok();
+  }));
+  EXPECT_EQ(later, 0);
+  cluster.on_call = nullptr;
+}
+
+TEST_F(ControllerTest, WhatIsMissingAtTheStartIsTriedAgain) {
+  config.tick_seconds = 1;
+  std::atomic<int> tries{0};
+  auto d = dependencies();
+  d.make_cluster = [&]() -> Result<std::unique_ptr<Cluster>> {
+    if (++tries < 3) return unavailable("slurmctld is not up yet");
+    return std::unique_ptr<Cluster>(new Lent(cluster));
+  };
+  controller = Controller::create(config, std::move(d)).value();
+  ASSERT_TRUE(controller->start().ok());
+  EXPECT_TRUE(eventually([&] { return controller->port() != 0; }));
+  EXPECT_EQ(tries, 3);
+}
+
+TEST_F(ControllerTest, AnExceptionEndsTheThreadNotTheProcess) {
+  start();
+  cluster.on_call = [](const char*) { throw std::runtime_error("boom"); };
+  controller->wake();
+  EXPECT_TRUE(eventually([&] { return controller->port() == 0; }));
+  EXPECT_TRUE(controller->stop(milliseconds(2000)));
+  cluster.on_call = nullptr;
+}
+
+TEST_F(ControllerTest, ReconfigureTakesEffect) {
+  start();
+  EXPECT_TRUE(eventually([&] { return diag().value("ticks", 0) >= 1; }));
+  EXPECT_EQ(diag().at("elastic"), true);
+  ControllerConfig changed = config;
+  changed.enabled = false;
+  ASSERT_TRUE(controller->reconfigure(changed).ok());
+  controller->wake();
+  EXPECT_TRUE(eventually([&] { return diag().at("elastic") == false; }));
+}
+
+TEST_F(ControllerTest, CreateRefusesWhatCannotWork) {
+  EXPECT_FALSE(Controller::create(config, {}).ok());
+  ControllerConfig relative = config;
+  relative.database_path = "db";
+  EXPECT_FALSE(Controller::create(relative, dependencies()).ok());
+}
+
+}  // namespace
+}  // namespace flextrain::slurm_plugin
