@@ -6,7 +6,7 @@
 #   fail_at_ranks N    exit 9 before the first step when launched with N ranks
 #   refuse_at_ranks N  the same with 78
 #   crash              exit 9 at the next step (the file is removed first)
-#   slow_start S       seconds before the first step
+#   slow_at_ranks N    wait before the first step when launched with N ranks, until signalled
 #   no_phases          write progress only
 #   ignore_signals     never checkpoint on a signal
 set -u
@@ -45,7 +45,7 @@ put fingerprint "fake-fingerprint"
 phase load
 [ "$(knob fail_at_ranks 0)" != "$size" ] || exit 9
 [ "$(knob refuse_at_ranks 0)" != "$size" ] || exit 78
-[ ! -e slow_start ] || for _ in $(seq $(($(cat slow_start) * 50))); do sleep 0.02; done
+while [ "$(knob slow_at_ranks 0)" = "$size" ] && [ $stop -eq 0 ]; do sleep 0.02; done
 first=1
 while [ "$step" -lt "$total" ]; do
   sleep 0.02
