@@ -131,7 +131,10 @@ Result<LayerState> decode_layer(std::string_view bytes, const LayerEntry& entry)
       }
       NamedTensor out{wanted.name, wanted.role, shape, {}};
       out.values.resize(static_cast<size_t>(count));
-      std::memcpy(out.values.data(), data.data() + offsets[0], out.values.size() * sizeof(float));
+      // memcpy wants no null pointer, not even for nothing.
+      if (count > 0) {
+        std::memcpy(out.values.data(), data.data() + offsets[0], out.values.size() * sizeof(float));
+      }
       return out;
     });
     if (!read.ok()) return data_loss("{}", read.status().message());
