@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -12,10 +13,15 @@ namespace flextrain::trainer {
 
 class TempFolder : public testing::Test {
  protected:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "flextrain-XXXXXX").string();
+  TempFolder() : TempFolder(std::filesystem::temp_directory_path()) {}
+  explicit TempFolder(const std::filesystem::path& parent) {
+    std::string pattern = (parent / "flextrain-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) std::abort();
     root_ = pattern;
+  }
+  // Memory where there is some: for tests that sync thousands of small files.
+  static std::filesystem::path memory_folder() {
+    return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
   }
   ~TempFolder() override {
     std::error_code ignored;

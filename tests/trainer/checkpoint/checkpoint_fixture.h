@@ -17,6 +17,8 @@ namespace flextrain::trainer {
 
 class CheckpointTest : public TempFolder {
  protected:
+  CheckpointTest() : TempFolder(memory_folder()) {}
+
   static constexpr const char* kFingerprint = "cpu;test;mb=1";
 
   TrainConfig config() const {
