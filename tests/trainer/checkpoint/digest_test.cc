@@ -67,7 +67,9 @@ TEST(Digest, MinusZeroIsNotZero) {
 }
 
 // Pinned: a change of the digest makes runs of different releases incomparable.
-TEST(Digest, IsPinned) { EXPECT_EQ(digest_of({make_layer(0, 1)}, {10, 80, 44, 1}), "f31b5ce033fcc391352e1f344b1c0e11"); }
+TEST(Digest, IsPinned) {
+  EXPECT_EQ(digest_of({make_layer(0, 1)}, {10, 80, 44, 1}), "f31b5ce033fcc391352e1f344b1c0e11");
+}
 
 TEST(LayerFile, RejectsShapesThatDoNotFit) {
   LayerState state = make_layer(0, 1);
