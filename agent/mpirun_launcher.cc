@@ -26,6 +26,9 @@ class MpirunLauncher : public Launcher {
     if (::geteuid() == 0) argv.emplace_back("--allow-run-as-root");
     // Exit code 85 is no accident worth 15 lines of the user's log at every switch.
     if (options_.quiet) argv.emplace_back("--quiet");
+    // Ranks that still run when one has ended with 85 are past the checkpoint (the contract): no
+    // second of grace per signal, which somebody waits for at every shrink.
+    mca(argv, "odls_base_sigkill_timeout", "0");
     if (options_.in_slurm) {
       argv.insert(argv.end(), {"--host", spec.map.mpirun_hosts()});
       mca(argv, "ras", "^slurm,gridengine,tm,lsf");
@@ -35,8 +38,8 @@ class MpirunLauncher : public Launcher {
       mca(argv, "orte_leave_session_attached", "1");
       mca(argv, "routed", "direct");
       // A node that loses power must be noticed in seconds, not in the default 300.
-      mca(argv, "oob_tcp_keepalive_time", "10");
-      mca(argv, "oob_tcp_keepalive_intvl", "3");
+      mca(argv, "oob_tcp_keepalive_time", "5");
+      mca(argv, "oob_tcp_keepalive_intvl", "2");
       mca(argv, "oob_tcp_keepalive_probes", "3");
       if (spec.map.hosts().size() > 1) {
         const Result<std::string> networks = networks_of_hosts(spec.map.hosts());

@@ -28,15 +28,15 @@ knob() { [ -e "$1" ] && cat "$1" || echo "$2"; }
 
 if [ "$rank" -ne 0 ]; then # the others only live and die
   echo "${CUDA_VISIBLE_DEVICES:-none} ${FAKE_SRUN_JOB:-base}" >"device.$rank"
-  while [ $stop -eq 0 ] && [ ! -e complete ]; do sleep 0.02; done
+  while [ ! -e complete ] && ! { [ $stop -eq 1 ] && [ -e "saved.$size" ]; }; do sleep 0.02; done
   [ ! -e complete ] || exit 0
-  sleep 0.2 # rank 0 saves meanwhile
   exit 85
 fi
 
 echo "${CUDA_VISIBLE_DEVICES:-none} ${FAKE_SRUN_JOB:-base}" >device.0
 echo "$$ $size $(env | grep -c '^SLURM_')" >>launches
 total=$(knob steps 1000000)
+rm -f "saved.$size"
 phase init
 step=$(knob checkpoint 0)
 plan=none
@@ -60,6 +60,7 @@ while [ "$step" -lt "$total" ]; do
   if [ $stop -eq 1 ]; then
     echo $step >checkpoint.tmp && mv checkpoint.tmp checkpoint
     phase save
+    : >"saved.$size"
     exit 85
   fi
 done
