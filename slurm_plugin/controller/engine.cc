@@ -63,6 +63,7 @@ Status Engine::load() {
     }
     for (const store::IntentRow& intent : intents) {
       if (intent.job == row.key) job->intent = intent;
+      last_sequence_ = std::max(last_sequence_, intent.sequence);
     }
     if (const auto table = store_.queries().scale_table(row.key); table.ok()) {
       job->table = read_scale_table(table->table).value_or({});
@@ -192,19 +193,18 @@ void Engine::decide_and_act(const ClusterView& view) {
     rows.push_back(decision_row(decision, current(decision.job_id), view.now));
   }
   const auto ids = store_.record_tick(snapshot_to_json(snapshot), rows);
-  if (!ids.ok()) {
-    // What cannot be explained later is not done.
-    note_error(ids.status(), "storing decisions");
-    return;
-  }
+  note_error(ids.status(), "storing decisions");
   for (size_t at = 0; at < decisions.size(); ++at) {
     const policy::Decision& decision = decisions[at];
     if (decision.kind != policy::DecisionKind::kGrow &&
         decision.kind != policy::DecisionKind::kShrink) {
       continue;
     }
+    // What cannot be explained later is not done; but no full disk keeps a waiting job's GPUs.
+    if (!ids.ok() && decision.kind == policy::DecisionKind::kGrow) continue;
     ManagedJob* job = current(decision.job_id);
-    if (job != nullptr && not_steady_reason(*job).empty()) begin_intent(*job, decision, (*ids)[at]);
+    if (job == nullptr || !not_steady_reason(*job).empty()) continue;
+    begin_intent(*job, decision, ids.ok() ? (*ids)[at] : 0);
   }
 }
 
@@ -226,7 +226,7 @@ void Engine::begin_intent(ManagedJob& job, const policy::Decision& decision, int
   // Stored before anything is done: after a crash the open intent is what must converge.
   if (const Status status = store_.put_intent(intent); !status.ok()) {
     note_error(status, "storing an intent");
-    return;
+    if (grow) return;
   }
   job.intent = std::move(intent);
   apply(job, grow ? ElasticEvent::kGrowDecided : ElasticEvent::kShrinkDecided, decision.reason);

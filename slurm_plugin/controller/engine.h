@@ -148,6 +148,7 @@ class Engine {
   std::map<std::pair<uint32_t, int64_t>, policy::Arrival> arrivals_;  // job id, submit time
   std::set<uint32_t> malformed_;  // tokens complained about, once each
   int64_t epoch_ = 0, started_ = 0, observed_since_ = 0, last_tick_ = 0, ticks_ = 0;
+  int64_t last_sequence_ = 0;  // of the newest order
   uint32_t newest_job_id_ = 0;
   bool wants_tick_ = false;
   std::string last_error_;

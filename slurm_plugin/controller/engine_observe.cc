@@ -406,11 +406,25 @@ void Engine::give_up_growths(const policy::Snapshot& snapshot) {
     }
     for (const policy::WaitingJob& waiting : snapshot.waiting) {
       if (fits_idle(waiting)) continue;
+      // Only where it helps: a job that could not start all the same takes nothing away.
+      policy::WaitingJob helped = waiting;
       bool wants = false;
-      for (const policy::NodeOffer& offer : offers_from_json(job->intent->take)) {
-        wants = wants || std::find(waiting.usable_nodes.begin(), waiting.usable_nodes.end(),
-                                   offer.node) != waiting.usable_nodes.end();
+      for (const policy::NodeOffer& take : offers_from_json(job->intent->take)) {
+        if (std::find(waiting.usable_nodes.begin(), waiting.usable_nodes.end(), take.node) ==
+            waiting.usable_nodes.end()) {
+          continue;
+        }
+        wants = true;
+        const auto offer =
+            std::find_if(helped.offers.begin(), helped.offers.end(),
+                         [&](const policy::NodeOffer& o) { return o.node == take.node; });
+        if (offer == helped.offers.end()) {
+          helped.offers.push_back(take);
+        } else {
+          offer->gpus += take.gpus;
+        }
       }
+      wants = wants && fits_idle(helped);
       if (!wants) continue;
       job->counts_as_failure = false;
       apply(*job, ElasticEvent::kCompanionsFailed,

@@ -57,7 +57,8 @@ class Rig {
   void start() {
     engine.reset();
     store.reset();
-    auto opened = store::Store::open({.path = folder_ + "/db", .statfs_magic = std::nullopt});
+    auto opened = store::Store::open(
+        {.path = folder_ + "/db", .statfs_magic = std::nullopt, .max_pages = max_pages});
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     store = std::move(opened).value();
     engine = std::make_unique<Engine>(
@@ -118,6 +119,7 @@ class Rig {
 
   FakeCluster cluster{1'000'000};
   ControllerConfig config;
+  int64_t max_pages = 0;  // of the database from the next start() on
   std::unique_ptr<store::Store> store;
   std::unique_ptr<Engine> engine;
 

@@ -445,6 +445,53 @@ TEST_F(EngineTest, APendingGrowthIsGivenUpForAWaitingJob) {
   EXPECT_EQ(rig.job(id)->row.failures, 0);  // nobody failed
 }
 
+TEST_F(EngineTest, APendingGrowthIsKeptWhenAWaitingJobCouldNotStartAnyway) {
+  begin(2);
+  rig.config.policy.require_empty_queue = false;
+  rig.start();
+  const uint32_t id = steady_base();
+  rig.step();
+  ASSERT_EQ(rig.state(id), "companions-pending");
+  rig.submit(2002, 24, 3, false);  // more than there is
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "companions-pending");
+}
+
+TEST_F(EngineTest, AFullDiskStopsGrowthButNotGivingBack) {
+  begin(3);
+  const uint32_t id = steady_base();
+  grow(id);
+  rig.max_pages = 1;  // below what the database has: not one page more
+  rig.start();
+  int row_number = 0;
+  for (const size_t size : {size_t{3000}, size_t{300}, size_t{30}, size_t{1}}) {
+    for (bool ok = true; ok;) {
+      store::DecisionRow row;
+      row.kind = "refuse";
+      row.rule = "filler-" + std::to_string(++row_number);  // never coalesced
+      row.reason = std::string(size, 'x');
+      ok = rig.store->record_tick(Json::object(), {row}).ok();
+    }
+  }
+  TestAgent agent(rig, id);
+  const auto poll = agent.poll(0);
+  const uint32_t rigid = rig.submit(2002, 8, 1, false);
+  rig.step(1);
+  EXPECT_NE(rig.engine->last_error(), "");
+  ASSERT_EQ(rig.state(id), "shrinking");
+  ASSERT_TRUE(poll->answered());
+  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 0);
+  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 4);
+  rig.step(1);
+  EXPECT_EQ(rig.cluster.find(rigid).state, JobState::kRunning);
+  EXPECT_EQ(held(id), 16);
+  // Another node is free again, and nobody takes it without a record.
+  rig.cluster.finish(rigid);
+  rig.step(10);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(rig.cluster.companions().size(), 1u);
+}
+
 TEST_F(EngineTest, NoGrowthWhileAJobWaits) {
   begin(2);
   const uint32_t id = steady_base();
