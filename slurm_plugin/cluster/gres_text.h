@@ -35,8 +35,8 @@ GpuCount gpus_in(std::string_view text);
 // What a request asks for in all.
 struct GpuRequest {
   std::string_view per_job = {}, per_node = {}, per_socket = {}, per_task = {};  // "" = not given
-  int nodes = 1;                                             // the minimum
-  int tasks = 0, tasks_per_node = 0, sockets_per_node = 0;   // 0 = not given
+  int nodes = 1;                                                                 // the minimum
+  int tasks = 0, tasks_per_node = 0, sockets_per_node = 0;                       // 0 = not given
 };
 GpuCount requested_gpus(const GpuRequest& request);
 
