@@ -5,7 +5,7 @@
 # flextrain_conf LINE…: the text of a flextrain.conf for tests, quick enough to wait for.
 flextrain_conf() {
   printf '%s\n' TickSeconds=2 "DatabasePath=$VC_ROOT/state/flextrain.db" LogLevel=debug \
-    DefaultOverheadSeconds=5 "$@"
+    DefaultOverheadSeconds=5 CompanionOutput=companion-%j.log "$@"
 }
 
 # flextrain_cluster CONF-TEXT [UP-OPTIONS…]: e2e_cluster with our plugins from $E2E_BUILD.
@@ -91,19 +91,28 @@ JOB
 
 # job_field USER JOB FIELD: of sflex jobs.
 job_field() { sflex_rows "$1" jobs -a -j "$2" | tail -n 1 | jq -r --arg k "$3" '.[$k]'; }
-size_is() { [ "$(job_field "$1" "$2" held_gpus)" = "$3" ]; } # USER JOB GPUS
 at_step() { # USER JOB STEP: has come so far
   local step
   step=$(job_field "$1" "$2" step) && [ "${step:-0}" -ge "$3" ]
 }
-# wait_size USER JOB GPUS [SECONDS]; shows the decisions when it does not come.
-wait_size() {
-  wait_until_quiet "${4:-90}" size_is "$1" "$2" "$3" && return
+# Holds more than its base, and no switch is under way. Which size it takes is the measured scale
+# table's business and differs from run to run.
+is_grown() { # USER JOB
+  local row
+  row=$(sflex_rows "$1" jobs -a -j "$2" | tail -n 1)
+  jq -e '.held_gpus > .base_gpus and .state == "steady"' <<<"${row:-null}" >/dev/null
+}
+# wait_grown USER JOB [SECONDS]; shows the decisions when it does not come.
+wait_grown() {
+  wait_until_quiet "${3:-90}" is_grown "$1" "$2" && return
   vc exec ctl "$E2E_BUILD/bin/sflex" jobs -a
   vc exec ctl "$E2E_BUILD/bin/sflex" decisions
   tail -n 20 "$(home "$1")"/train/*/job.log
-  fail "job $2 did not come to $3 GPUs but has $(job_field "$1" "$2" held_gpus)"
+  fail "job $2 does not grow; it has $(job_field "$1" "$2" held_gpus) GPUs"
 }
+last_step() { tail -n 1 "$(home "$1")/train/$2/metrics.jsonl" | jq .step; } # USER NAME
+step_beyond() { [ "$(last_step "$1" "$2")" -ge "$3" ]; }                    # USER NAME STEP
+live_companions() { sflex_rows "$1" companions | jq -r 'select(.state != "ended") | .node'; } # USER
 # losses USER NAME: step and loss as hex float, a line each.
 losses() { jq -r '[.step, .loss_hex] | @tsv' "$(home "$1")/train/$2/metrics.jsonl" | sort -n; }
 digest() { user "$1" flextrain-trainer digest "train/$2/checkpoints"; } # USER NAME

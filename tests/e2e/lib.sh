@@ -60,7 +60,7 @@ assert_contains() { [[ $1 == *"$2"* ]] || fail "${3:-text missing}: '$2' is not 
 assert_lacks() { [[ $1 != *"$2"* ]] || fail "${3:-unexpected text}: '$2' is in: $1"; }
 assert_ok() { "$@" || fail "status $? from: $*"; }
 assert_fails() { if "$@"; then fail "succeeded, but must not: $*"; fi; }
-assert_le() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }' || fail "${3:-too large}: $1 > $2"; }
+assert_le() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a >= 0 && a <= b) }' || fail "${3:-value}: $1 is not from 0 to $2"; }
 
 now() { echo "$EPOCHREALTIME"; }
 since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }'; }

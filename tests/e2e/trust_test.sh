@@ -24,7 +24,7 @@ SH
 chmod 755 "$prolog"
 prepare_training alice
 prepare_training bob
-pace="--set output.min_step_seconds=0.1"
+pace="--set injection.layer_seconds=0.001"
 
 test_two_users() {
   local a b
@@ -32,8 +32,8 @@ test_two_users() {
   a=$(train alice side "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
   # shellcheck disable=SC2086
   b=$(train bob side "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
-  wait_size alice "$a" 3
-  wait_size bob "$b" 3
+  wait_grown alice "$a"
+  wait_grown bob "$b"
   assert_eq "$a" "$(sflex_rows alice jobs | jq -r .job_id)" "jobs that alice sees"
   assert_eq "$b" "$(sflex_rows bob jobs | jq -r .job_id)" "jobs that bob sees"
   assert_eq "$a $b" "$(sflex_rows slurm jobs | jq -r .job_id | sort -n | xargs)" "jobs that an administrator sees"
@@ -49,10 +49,11 @@ test_two_users() {
 
 # bob answers on the controller's port with an order of his own, in a valid credential: his.
 test_stranger() {
-  local job port step answers=$VC_ROOT/home/bob/answers
+  local job port step gpus answers=$VC_ROOT/home/bob/answers
   # shellcheck disable=SC2086
   job=$(train alice strange "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
-  wait_size alice "$job" 3
+  wait_grown alice "$job"
+  gpus=$(job_field alice "$job" held_gpus)
   port=$(vc exec ctl "$E2E_BUILD/bin/sflex" diag --json | jq -r '(.rows? // .)[0].port')
   vc kill-ctld
   cat >"$(home bob)/stranger.pl" <<'PERL'
@@ -80,20 +81,18 @@ while (my $client = $server->accept) {
 PERL
   as bob perl stranger.pl "$port" "$answers" &
   wait_for 90 "an agent asked the stranger" test -s "$answers"
-  step=$(tail -n 1 "$(home alice)/train/strange/metrics.jsonl" | jq .step)
+  step=$(last_step alice strange)
   wait_for 60 "several answers" bash -c "[ \$(wc -l <$answers) -ge 3 ]"
-  wait_for 60 "training goes on" metrics_beyond alice strange $((step + 20))
-  assert_eq 3 "$(tail -n 1 "$(home alice)/train/strange/metrics.jsonl" | jq .gpus)" "GPUs after the stranger's orders"
+  wait_for 60 "training goes on" step_beyond alice strange $((step + 20))
+  assert_eq "$gpus" "$(tail -n 1 "$(home alice)/train/strange/metrics.jsonl" | jq .gpus)" "GPUs after the stranger's orders"
   vc exec ctl pkill -u bob perl
   vc start-ctld
   wait_for 30 "slurmctld answers" ctld_answers
-  wait_size alice "$job" 3
+  wait_grown alice "$job"
   wait_for 60 "the agent reports again" at_step alice "$job" $((step + 20))
   as alice scancel "$job"
   wait_until_quiet 60 no_jobs || fail "jobs are left"
 }
-metrics_beyond() { [ "$(tail -n 1 "$(home "$1")/train/$2/metrics.jsonl" | jq .step)" -ge "$3" ]; }
-
 refused_for_fingerprint() { vc exec ctl "$E2E_BUILD/bin/sflex" decisions -j "$1" --json | grep -qi fingerprint ||
   vc exec ctl "$E2E_BUILD/bin/sflex" companions -a --json | grep -qi fingerprint; }
 
@@ -109,7 +108,7 @@ test_fingerprint() {
   wait_until_quiet 60 no_jobs || fail "jobs are left"
   # shellcheck disable=SC2086
   job=$(train alice fast "--elastic --elastic-max=2 -N1 -w n1 --gres=gpu:1" $pace --set training.numerics=fp32)
-  wait_size alice "$job" 2
+  wait_grown alice "$job" 120
   as alice scancel "$job"
   : >"$VC_ROOT/home/low-isa"
 }

@@ -74,6 +74,9 @@ struct TrainConfig {
   // values).
   int slow_layer = -1;
   double slow_factor = 1.0;
+  // Every layer takes at least so long per micro-batch forward, twice that backward, asleep: stands
+  // in for a device on machines whose ranks share cores (no effect on values).
+  double layer_seconds = 0;
 };
 
 }  // namespace flextrain::trainer

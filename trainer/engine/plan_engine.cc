@@ -37,7 +37,7 @@ Status PlanEngine::open() {
   ASSIGN_OR_RETURN(norm_, backend_->allocate(DType::kFloat64, 1));
   const int layers = config_.model.layers + 2;
   profiler_ = std::make_unique<StepProfiler>(layers, layout_.actions.size() + 2, config_.slow_layer,
-                                             config_.slow_factor);
+                                             config_.slow_factor, config_.layer_seconds);
   size_t slots = static_cast<size_t>(config_.global_batch);
   for (int layer = 0; layer < layers; ++layer) {
     norm_begin_.push_back(slots);

@@ -25,8 +25,9 @@ double wall_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-StepProfiler::StepProfiler(int layers, size_t events, int slow_layer, double slow_factor)
-    : slow_layer_(slow_layer), slow_factor_(slow_factor) {
+StepProfiler::StepProfiler(int layers, size_t events, int slow_layer, double slow_factor,
+                           double layer_seconds)
+    : slow_layer_(slow_layer), slow_factor_(slow_factor), layer_seconds_(layer_seconds) {
   step_.layers.resize(static_cast<size_t>(layers));
   total_.layers.resize(static_cast<size_t>(layers));
   trace_.reserve(events);
@@ -70,12 +71,9 @@ void StepProfiler::add_step() {
 }
 
 void StepProfiler::end_layer(planner::LayerId layer, bool backward, double seconds) {
-  double spent = seconds;
-  if (layer == slow_layer_ && slow_factor_ > 1) {
-    const double delay = spent * (slow_factor_ - 1);
-    sleep_seconds(delay);
-    spent += delay;
-  }
+  double spent = std::max(seconds, layer_seconds_ * (backward ? 2 : 1));
+  if (layer == slow_layer_) spent *= slow_factor_;
+  if (spent > seconds) sleep_seconds(spent - seconds);
   if (!record_) return;
   LayerTimes& times = step_.layers[static_cast<size_t>(layer)];
   (backward ? times.backward : times.forward) += spent;

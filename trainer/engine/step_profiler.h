@@ -19,15 +19,16 @@ double wall_seconds();  // monotonic
 
 class StepProfiler {
  public:
-  // `events` bounds the trace of one step; slow_layer and slow_factor: TrainConfig.
-  StepProfiler(int layers, size_t events, int slow_layer, double slow_factor);
+  // `events` bounds the trace of one step; slow_layer, slow_factor and layer_seconds: TrainConfig.
+  StepProfiler(int layers, size_t events, int slow_layer, double slow_factor,
+               double layer_seconds = 0);
 
   void begin_step(bool record);
   // Drops what the step has recorded so far (it is done again).
   void restart_step();
   void end_step();
 
-  // One layer's forward or backward took `seconds`; injects the slow layer's delay.
+  // One layer's forward or backward took `seconds`; injects the configured delay.
   void end_layer(planner::LayerId layer, bool backward, double seconds);
   // Around an action, in seconds since the step began.
   double now() const { return wall_seconds() - step_begin_; }
@@ -53,7 +54,7 @@ class StepProfiler {
   void add_step();
 
   int slow_layer_;
-  double slow_factor_;
+  double slow_factor_, layer_seconds_;
   bool record_ = false;
   double step_begin_ = 0;
   Sums step_, total_;
