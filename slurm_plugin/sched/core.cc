@@ -90,7 +90,10 @@ int flextrain_core_sched_init() noexcept {
   return guarded("start", SLURM_ERROR, [] {
     PluginCore& core = PluginCore::instance();
     core.read_settings(text(slurm_conf.slurm_conf));
-    if (core.start_scheduling(text(slurm_conf.cluster_name))) return SLURM_SUCCESS;
+    if (core.start_scheduling({text(slurm_conf.cluster_name), text(slurm_conf.slurm_conf),
+                               slurm_conf.slurm_user_id})) {
+      return SLURM_SUCCESS;
+    }
     log_error("neither InnerScheduler nor sched/backfill could be loaded");
     return SLURM_ERROR;
   });

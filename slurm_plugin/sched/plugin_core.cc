@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "slurm_plugin/sched/plugin_core.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
-#include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "slurm_plugin/cluster/slurm_cluster.h"
@@ -14,7 +16,6 @@ namespace {
 // slurmctld waits in fini: an RPC begun just before SIGTERM retries for up to 18 s, so a longer
 // wait would only delay the exit (facts/slurm-plugin.md).
 constexpr std::chrono::milliseconds kStopWait{2000};
-constexpr std::chrono::milliseconds kRetireWait{60000};
 
 void log_to_slurm(LogLevel level, std::string_view line) {
   const int length = static_cast<int>(line.size());
@@ -69,7 +70,7 @@ SiteSettings PluginCore::settings() const {
   return file_.settings;
 }
 
-bool PluginCore::start_scheduling(const std::string& cluster_name) {
+bool PluginCore::start_scheduling(Host host) {
   std::string inner;
   {
     const std::lock_guard lock(settings_mutex_);
@@ -79,7 +80,7 @@ bool PluginCore::start_scheduling(const std::string& cluster_name) {
   if (!inner_.load(inner)) return false;
   if (active_) return true;
   active_ = true;
-  cluster_name_ = cluster_name;
+  host_ = std::move(host);
   stopping_ = std::make_shared<std::atomic<bool>>(false);
   if (inner == "sched/backfill") het_cure_.start(stopping_);
   if (settings().on) start_controller_locked();
@@ -89,7 +90,12 @@ bool PluginCore::start_scheduling(const std::string& cluster_name) {
 void PluginCore::start_controller_locked() {
   stopping_ = stopping_ && !*stopping_ ? stopping_ : std::make_shared<std::atomic<bool>>(false);
   ControllerDependencies dependencies;
-  dependencies.make_cluster = [name = cluster_name_, stopping = stopping_, tokens = tokens_] {
+  dependencies.slurm_uid = host_.slurm_uid;
+  dependencies.config_file = site_file_path(host_.slurm_conf_path);
+  dependencies.slurm_version = fmt::format("{}.{:02}.{}", SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER),
+                                           SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER),
+                                           SLURM_VERSION_MICRO(SLURM_VERSION_NUMBER));
+  dependencies.make_cluster = [name = host_.cluster_name, stopping = stopping_, tokens = tokens_] {
     SlurmClusterOptions options;
     options.cluster_name = name;
     options.stopping = [stopping] { return stopping->load(); };
@@ -109,31 +115,15 @@ void PluginCore::start_controller_locked() {
   }
 }
 
-// Without waiting: slurmctld holds locks that the controller's thread may be waiting for.
-void PluginCore::retire_controller_locked() {
-  if (!controller_) return;
-  if (stopping_) *stopping_ = true;
-  std::thread([controller = std::move(controller_)]() mutable {
-    try {
-      if (controller->stop(kRetireWait)) return;
-      new std::shared_ptr<Controller>(std::move(controller));  // still in use: leaked on purpose
-    } catch (...) {
-    }
-  }).detach();
-  controller_.reset();
-}
-
 int PluginCore::reconfigure() {
   const std::lock_guard lock(mutex_);
   if (!active_) return SLURM_SUCCESS;
   const int rc = inner_.reconfigure();
   het_cure_.note_reconfigure();
   const SiteSettings site = settings();
-  if (!site.on) {
-    if (controller_) log_info("elasticity is off: {}", site.off_reason);
-    retire_controller_locked();
-  } else if (!controller_) {
-    start_controller_locked();
+  if (controller_ && !site.on) log_info("elasticity is off: {}", site.off_reason);
+  if (!controller_) {
+    if (site.on) start_controller_locked();
   } else if (const Status status = controller_->reconfigure(site.config); !status.ok()) {
     log_error("{}; the previous settings stay in force", status.message());
   }

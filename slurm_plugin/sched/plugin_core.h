@@ -30,8 +30,12 @@ class PluginCore {
   void read_settings(const std::string& slurm_conf_path);
   SiteSettings settings() const;
 
-  bool start_scheduling(const std::string& cluster_name);  // false: no scheduler could be loaded
-  int reconfigure();                                       // after read_settings()
+  struct Host {  // the slurmctld we run in, copied while slurm_conf is stable
+    std::string cluster_name, slurm_conf_path;
+    uint32_t slurm_uid = 0;
+  };
+  bool start_scheduling(Host host);  // false: no scheduler could be loaded
+  int reconfigure();                 // after read_settings()
   void stop_scheduling();
 
   void wake() noexcept;
@@ -40,7 +44,6 @@ class PluginCore {
  private:
   PluginCore() = default;
   void start_controller_locked();
-  void retire_controller_locked();
 
   mutable std::mutex settings_mutex_;
   SiteFile file_;                // the settings in force
@@ -49,7 +52,7 @@ class PluginCore {
 
   std::mutex mutex_;  // of what follows; never held during anything slow
   bool active_ = false;
-  std::string cluster_name_;
+  Host host_;
   std::shared_ptr<std::atomic<bool>> stopping_;  // one per start: its threads may outlive a stop
   std::shared_ptr<Controller> controller_;
   InnerScheduler inner_;
