@@ -55,7 +55,7 @@ std::unique_ptr<Client> client(int port, uid_t uid = 1001) {
   ClientOptions options;
   options.hosts = {{"127.0.0.1", port}};
   options.controller_uid = kSlurm;
-  options.timeout = 5s;
+  options.timeout = 60s;
   return std::move(*make_client(options, user(uid)));
 }
 
@@ -459,7 +459,7 @@ TEST(Endpoint, StopDoesNotWaitForAStuckMunge) {
 TEST(Endpoint, PeersThatVanishDoNotKillTheProcess) {
   const auto server = start([](const Envelope&, const Caller&, const ReplyPtr& reply) {
     Envelope response;
-    response.body = std::string(4 << 20, 'q');
+    response.body = std::string(1 << 20, 'q');
     reply->send(response);
   });
   FakeAuthenticator alice(1001, 1001);
