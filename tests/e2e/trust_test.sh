@@ -93,8 +93,12 @@ PERL
   as alice scancel "$job"
   wait_until_quiet 60 no_jobs || fail "jobs are left"
 }
-refused_for_fingerprint() { vc exec ctl "$E2E_BUILD/bin/sflex" decisions -j "$1" --json | grep -qi fingerprint ||
-  vc exec ctl "$E2E_BUILD/bin/sflex" companions -a --json | grep -qi fingerprint; }
+# A growth of JOB was rolled back, and the reason names the fingerprint.
+refused_for_fingerprint() {
+  local id
+  id=$(sflex_rows slurm decisions -j "$1" | jq -r 'select(.outcome == "rolled-back") | .id' | tail -n 1)
+  [ -n "$id" ] && sflex_rows slurm explain "$id" | jq -e '.scaling.reason | test("fingerprint")'
+}
 
 test_fingerprint() {
   local job
@@ -102,7 +106,7 @@ test_fingerprint() {
   # shellcheck disable=SC2086
   job=$(train alice exact "--elastic --elastic-max=2 -N1 -w n1 --gres=gpu:1" $pace)
   wait_for 120 "a growth refused for its fingerprint" refused_for_fingerprint "$job"
-  assert_eq 1 "$(tail -n 1 "$(home alice)/train/exact/metrics.jsonl" | jq .gpus)" "GPUs"
+  assert_eq 1 "$(jq -s '[.[].gpus] | max' "$(home alice)/train/exact/metrics.jsonl")" "most GPUs that it had"
   job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
   as alice scancel "$job"
   wait_until_quiet 60 no_jobs || fail "jobs are left"
