@@ -48,19 +48,25 @@ std::string scale_table_text(const planner::ScaleTable& table) {
   return text;
 }
 
-Status report_profile(const TrainConfig& config, const planner::Plan& plan,
-                      const planner::StepProfile& profile, const ControlDir& control) {
+Status write_profile(const TrainConfig& config, const planner::StepProfile& profile,
+                     const ControlDir& control) {
   control.write_profile(profile);
-  RETURN_IF_ERROR(write_file_atomically(config.output_dir + "/profile.json",
-                                        planner::profile_to_json(profile).dump(1) + "\n"));
+  return write_file_atomically(config.output_dir + "/profile.json",
+                               planner::profile_to_json(profile).dump(1) + "\n");
+}
+
+Result<bool> report_scale_table(const TrainConfig& config, const planner::Plan& plan,
+                                const planner::StepProfile& profile, const ControlDir& control) {
   ASSIGN_OR_RETURN(const std::optional<ElasticBounds> bounds, control.request());
-  if (control.present() && !bounds.has_value()) return {};  // an agent that wants no table
-  const planner::ScaleRequest request = scale_request(
-      config, planner::num_ranks(plan), static_cast<int>(plan.pipelines.size()), bounds);
+  if (control.present() && !bounds.has_value()) return false;
+  planner::ScaleRequest request = scale_request(config, planner::num_ranks(plan),
+                                                static_cast<int>(plan.pipelines.size()), bounds);
+  request.measured_plan = plan;
   ASSIGN_OR_RETURN(const planner::ScaleTable table, planner::build_scale_table(profile, request));
   control.write_scale_table(table);
-  return write_file_atomically(config.output_dir + "/scale_table.json",
-                               planner::scale_table_to_json(table).dump(1) + "\n");
+  RETURN_IF_ERROR(write_file_atomically(config.output_dir + "/scale_table.json",
+                                        planner::scale_table_to_json(table).dump(1) + "\n"));
+  return true;
 }
 
 }  // namespace flextrain::trainer

@@ -20,8 +20,12 @@ planner::ScaleRequest scale_request(const TrainConfig& config, int gpus, int dat
 // A table for people, one line per GPU count.
 std::string scale_table_text(const planner::ScaleTable& table);
 
-// Rank 0: writes profile.json and scale_table.json to output.dir and to the agent.
-Status report_profile(const TrainConfig& config, const planner::Plan& plan,
-                      const planner::StepProfile& profile, const ControlDir& control);
+// Rank 0: profile.json to output.dir and to the agent.
+Status write_profile(const TrainConfig& config, const planner::StepProfile& profile,
+                     const ControlDir& control);
+// Rank 0: the scale table of that profile, taken under `plan`, to output.dir and to the agent.
+// False when there is an agent but no bounds of its yet: ask again later.
+Result<bool> report_scale_table(const TrainConfig& config, const planner::Plan& plan,
+                                const planner::StepProfile& profile, const ControlDir& control);
 
 }  // namespace flextrain::trainer

@@ -10,6 +10,9 @@
 #include "trainer/run/trace_file.h"
 
 namespace flextrain::trainer {
+namespace {
+constexpr double kReportPause = 1.0;  // seconds between looks for the agent's bounds
+}  // namespace
 
 TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine,
                      ControlDir& control, const TrainingCursor& cursor)
@@ -47,17 +50,17 @@ Result<LoopEnd> TrainLoop::run() {
     ASSIGN_OR_RETURN(const std::optional<double> eval_loss, evaluate_if_due());
     RETURN_IF_ERROR(report_step(result, seconds, eval_loss));
     RETURN_IF_ERROR(profile_if_complete());
+    if (unreported_profile_ && since_report_.seconds() >= kReportPause) report_profile();
     ASSIGN_OR_RETURN(const Decision decision, decide(result.any_flag));
     if (!decision.save) continue;
+    // Before the save: the agent takes it as the end of the last step when it measures the switch.
+    if (decision.stop && is_root()) control_.write_progress(last_progress_, true);
     ASSIGN_OR_RETURN(const bool saved, save());
     if (cursor_.step >= config_.steps) {
       if (!saved) return internal_error("training is complete, but its end could not be saved");
       break;
     }
-    if (decision.stop && saved) {
-      if (is_root()) control_.write_progress(last_progress_, true);
-      return LoopEnd::kStopRequested;
-    }
+    if (decision.stop && saved) return LoopEnd::kStopRequested;
   }
   if (is_root()) progress_.finish();
   return LoopEnd::kComplete;
@@ -142,14 +145,26 @@ Status TrainLoop::profile_if_complete() {
     return {};
   }
   ASSIGN_OR_RETURN(const planner::StepProfile profile, engine_.profile());
-  Status status;
-  if (is_root()) status = report_profile(config_, session_.plan, profile, control_);
-  if (!status.ok()) log_warning("no scale table: {}", status.message());
+  if (is_root()) {
+    const Status written = write_profile(config_, profile, control_);
+    if (!written.ok()) log_warning("no profile: {}", written.message());
+    unreported_profile_ = profile;
+    report_profile();
+  }
   if (!config_.trace) return {};
   const Status traced =
       write_trace(world_, session_.plan, engine_.trace(), config_.output_dir + "/trace.json");
   if (!traced.ok()) log_warning("no trace: {}", traced.message());
   return {};
+}
+
+// The agent writes its bounds when its controller answers, which may be long after the profile.
+void TrainLoop::report_profile() {
+  since_report_.restart();
+  const Result<bool> reported =
+      report_scale_table(config_, session_.plan, *unreported_profile_, control_);
+  if (!reported.ok()) log_warning("no scale table: {}", reported.status().message());
+  if (!reported.ok() || *reported) unreported_profile_.reset();
 }
 
 Result<bool> TrainLoop::save() {

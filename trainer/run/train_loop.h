@@ -39,6 +39,7 @@ class TrainLoop {
   Result<std::optional<double>> evaluate_if_due();
   Status report_step(const StepResult& result, double seconds, std::optional<double> eval_loss);
   Status profile_if_complete();
+  void report_profile();
   // True when the state is on disk.
   Result<bool> save();
   bool is_root() const { return world_.rank() == 0; }
@@ -55,7 +56,8 @@ class TrainLoop {
   std::optional<MetricsFile> metrics_;  // rank 0
   ProgressLine progress_;
   Progress last_progress_;
-  Stopwatch since_save_;
+  Stopwatch since_save_, since_report_;
+  std::optional<planner::StepProfile> unreported_profile_;  // rank 0: no scale table of it yet
 };
 
 }  // namespace flextrain::trainer
