@@ -19,7 +19,7 @@ eval "$(vc env)"
 : >"$VC_ROOT/home/low-isa"
 cat >"$prolog" <<SH
 #!/bin/bash
-if grep -qx "\$(hostname)" $VC_ROOT/home/low-isa; then echo "export ONEDNN_MAX_CPU_ISA=SSE41 DNNL_MAX_CPU_ISA=SSE41"; fi
+if grep -qx "\$(hostname)" $VC_ROOT/home/low-isa; then echo "export ONEDNN_MAX_CPU_ISA=SSE41"; fi
 SH
 chmod 755 "$prolog"
 prepare_training alice
