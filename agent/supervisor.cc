@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/unix_time.h"
 
 namespace flextrain::agent {
 namespace {
@@ -24,10 +25,6 @@ constexpr seconds kRepeatSignal{5};     // a lost signal must not cost the user'
 constexpr seconds kSignalPatience{30};  // for a trainer that never says "init"
 constexpr seconds kKillPatience{5};     // from SIGTERM to SIGKILL
 constexpr int kMaxFailuresBeforeStep = 3;
-
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -228,7 +225,7 @@ void Supervisor::launch(Layout layout, std::string_view why) {
     Result<ProcessSpec> prepared = launcher_.prepare(spec);
     if (prepared.ok()) {
       log_info("{}: {} ranks on {}", why, spec.map.num_ranks(), spec.map.mpirun_hosts());
-      launched_wall_ = wall_clock();
+      launched_wall_ = unix_seconds();
       Result<Process> process = Process::start(*prepared);
       if (process.ok()) {
         process_ = std::move(*process);
@@ -273,7 +270,7 @@ void Supervisor::on_exit(int code) {
       } else if (user_stop_) {
         finish(kExitCheckpointed, "the user's signal; the last checkpoint stands");
       } else if (switch_) {
-        if (switch_->exited == 0) switch_->exited = wall_clock();
+        if (switch_->exited == 0) switch_->exited = unix_seconds();
         continue_switch();
       } else {
         recover({}, fmt::format("the trainer was stopped (exit {})", code));
@@ -292,7 +289,7 @@ void Supervisor::on_exit_of_stopping(int code) {
                                                   : "the trainer failed to checkpoint");
   }
   if (!switch_) return finish(code, "the trainer stopped");  // cannot be: nobody asked
-  switch_->exited = wall_clock();
+  switch_->exited = unix_seconds();
   if (code != kExitCheckpointed && switch_->failure.empty()) {
     const std::string failure =
         fmt::format("the trainer ended with exit code {} instead of a checkpoint", code);

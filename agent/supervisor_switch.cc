@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// The part of Supervisor that changes the layout: from an order to the next trainer's first step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 
 #include "agent/supervisor.h"
 #include "base/log.h"
+#include "base/unix_time.h"
 
 namespace flextrain::agent {
 namespace {
@@ -17,10 +19,6 @@ std::map<std::pair<uint32_t, std::string>, int> counted(
     gpus[{allocation.job_id, allocation.host}] += allocation.gpus;
   }
   return gpus;
-}
-
-double wall_clock() {  // what the trainer's marks are in
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -174,7 +172,7 @@ void Supervisor::begin_switch(Switch next) {
     case State::kRunning:
       state_ = State::kStopping;
       control_dir_.new_phases();  // saves of before are not the switch's
-      switch_->signalled = wall_clock();
+      switch_->signalled = unix_seconds();
       ask_to_stop();
       break;
     case State::kLaunching:
@@ -193,7 +191,7 @@ void Supervisor::begin_switch(Switch next) {
 
 // The old trainer has ended: on to the target, or back.
 void Supervisor::continue_switch() {
-  if (switch_->exited == 0) switch_->exited = wall_clock();
+  if (switch_->exited == 0) switch_->exited = unix_seconds();
   // A progress file written after the save tells of no later step.
   if (switch_->last_step == 0 && last_step_time_ > 0 &&
       (switch_->saved == 0 || last_step_time_ <= switch_->saved)) {
@@ -327,7 +325,7 @@ void Supervisor::recover(const std::set<uint32_t>& lost, std::string reason) {
   log_warning("{}: going on with {} GPUs", next.reason, next.target.gpus());
   if (state_ == State::kRunning && process_) return begin_switch(std::move(next));
   next.last_step = last_step_time_;
-  next.exited = wall_clock();
+  next.exited = unix_seconds();
   good_ = next.target;
   switch_ = std::move(next);
   continue_switch();

@@ -36,7 +36,7 @@ measure() { # no|yes
   flextrain_cluster "$(flextrain_conf "${conf[@]}")" --gpus 1 "${options[@]}"
   eval "$(vc env)"
   prepare_training alice
-  job=$(train alice long "--elastic --elastic-max=3x -N2 --gres=gpu:1" --set output.min_step_seconds=0.1)
+  job=$(train alice long "--elastic --elastic-max=3x -N2 --gres=gpu:1" --set injection.layer_seconds=0.001)
   for ((i = 1; i <= submissions; i++)); do
     line=$(one_wait "$job") || { echo "$line"; exit 1; }
     waits+=("${line% *}") who+=("${line#* }")

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// sflex: hands arguments and the real system to app.h, prints what comes back.
 #include <csignal>
 #include <cstdio>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Auth by munge credentials, for production; fake_auth.cc serves tests.
 #include <munge.h>
 
 #include <cstdlib>

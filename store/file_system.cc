@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Which file systems are network ones, where SQLite's locks cannot be trusted.
 #include <algorithm>
 #include <iterator>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Reader's queries: filters become SQL conditions with bound values.
 #include <algorithm>
 #include <variant>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Reader's opening, locking and closing; its queries are in queries.cc.
 #include <unistd.h>
 
 #include <mutex>

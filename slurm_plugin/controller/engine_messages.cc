@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+// The part of Engine that answers what agents send.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+// The part of Engine that takes in what the cluster shows: jobs, companions, what waits.
 #include <fmt/format.h>
 
 #include <algorithm>

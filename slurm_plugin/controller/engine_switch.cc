@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+// The part of Engine that carries decisions out: companions, orders, and what follows a report.
 #include <fmt/format.h>
 
 #include <algorithm>

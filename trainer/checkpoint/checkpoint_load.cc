@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Finding, checking and loading checkpoints (checkpoint.h).
 #include <algorithm>
 
 #include "base/log.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Writing a checkpoint and putting it in place (checkpoint.h).
 #include <algorithm>
 
 #include "base/log.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Which checkpoints stay and which are removed (checkpoint.h).
 #include <algorithm>
 
 #include "base/log.h"

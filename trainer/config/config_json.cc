@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// A configuration as JSON, as manifests keep it, and which of two configurations fix one model.
 #include "base/text.h"
 #include "trainer/config/config_fields.h"
 #include "trainer/config/config_reader.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Names what, beyond the configuration, decides the bits of a loss (engine.h).
 #include "trainer/backend/backend.h"
 #include "trainer/engine/engine.h"
 

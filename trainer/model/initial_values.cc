@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Initial parameter values, each a function of seed and position alone, so no layout changes them.
 #include <cmath>
 
 #include "trainer/model/parameters.h"

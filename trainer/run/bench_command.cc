@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// flextrain-trainer bench: times steps without touching checkpoints or metrics.
 #include <algorithm>
 #include <cstdio>
 #include <vector>

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "trainer/run/step_clock.h"
+#include "base/unix_time.h"
 
 namespace flextrain::trainer {
 namespace {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// flextrain-trainer: reads the command line and calls one of the commands.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 

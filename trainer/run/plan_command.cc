@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// flextrain-trainer plan: prints the plan that a launch would choose, and why.
 #include <fmt/ranges.h>
 
 #include "base/file.h"

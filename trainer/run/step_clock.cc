@@ -11,10 +11,6 @@ namespace {
 constexpr double kSlice = 0.02;  // seconds between looks at the stop flag
 }
 
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 void sleep_until(const Stopwatch& watch, double seconds) {
   for (double left = seconds - watch.seconds(); left > 0 && !stop_requested();
        left = seconds - watch.seconds()) {

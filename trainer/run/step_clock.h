@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Wall-clock helpers of the training loop.
+// Stopwatch and waits of the training loop.
 #pragma once
 
 #include <chrono>
 
 namespace flextrain::trainer {
-
-double unix_seconds();  // since 1970, with microseconds
 
 class Stopwatch {
  public:

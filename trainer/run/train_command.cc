@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// flextrain-trainer train: opens the session, trains, and turns the outcome into an exit code.
 #include <cstdio>
 
 #include "base/log.h"

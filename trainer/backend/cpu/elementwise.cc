@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Kernels that work value by value or row by row, in 16 lanes (kernels.h).
 #include <algorithm>
 
 #include "trainer/backend/cpu/kernels.h"
