@@ -7,7 +7,7 @@
 heading() { printf '\n== %s (%ds)\n' "$*" "$SECONDS"; }
 
 # Rows of one sflex command as JSON, one a line; root asks, so everything is seen.
-rows() { vc exec ctl "$build/bin/sflex" "$@" --json | jq -c 'if type == "array" then .[] else . end'; }
+rows() { vc exec ctl "$build/bin/sflex" "$@" --json | jq -c '(.rows? // [.])[]'; }
 
 # ---- watching -------------------------------------------------------------------------------------
 row='' size=0

@@ -20,7 +20,7 @@ flextrain_cluster() {
 # As a user with flextrain's programs in the path: user USER CMD…
 user() { vc as "$1" env PATH="$E2E_BUILD/bin:/usr/local/bin:/usr/bin:/bin" "${@:2}"; }
 # Rows of an sflex command as JSON, one a line. sflex_rows USER COMMAND…
-sflex_rows() { user "$1" sflex "${@:2}" --json | jq -c 'if type == "array" then .[] else . end'; }
+sflex_rows() { user "$1" sflex "${@:2}" --json | jq -c '(.rows? // [.])[]'; }
 
 admin_comment() { vc exec ctl scontrol -o show job "$1" | grep -o 'AdminComment=.* S' | sed 's/^AdminComment=//; s/ S$//'; }
 ctld_log() { cat "$VC_ROOT/log/slurmctld.log"; }

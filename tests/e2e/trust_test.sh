@@ -54,7 +54,7 @@ test_stranger() {
   job=$(train alice strange "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
   wait_grown alice "$job"
   gpus=$(job_field alice "$job" held_gpus)
-  port=$(vc exec ctl "$E2E_BUILD/bin/sflex" diag --json | jq -r '[.] | flatten | .[0].port')
+  port=$(vc exec ctl "$E2E_BUILD/bin/sflex" diag --json | jq -r '(.rows? // [.])[0].port')
   vc kill-ctld
   cat >"$(home bob)/stranger.pl" <<'PERL'
 use strict; use IO::Socket::INET;
