@@ -117,10 +117,10 @@ struct Order {  // response to poll; kNone when the long poll ended without one
 struct PhaseSeconds {  // measured by the agent; 0 where a phase did not occur
   double save = 0, stop = 0, launch = 0, load = 0, first_step = 0, total = 0;
 };
-// A shrink is reported twice under its order_id: done as soon as the trainer has left the companions
-// (total 0: cancel them now), and again with all phases at the first step of the smaller layout. A
-// report with order_id "" is no answer to an order: the agent itself moved the trainer (a companion
-// died or was called back by Slurm); `allocations` then says what is in use.
+// A shrink is reported twice under its order_id: done as soon as the trainer has left the
+// companions (total 0: cancel them now), and again with all phases at the first step of the smaller
+// layout. A report with order_id "" is no answer to an order: the agent itself moved the trainer (a
+// companion died or was called back by Slurm); `allocations` then says what is in use.
 struct ReportRequest {
   std::string order_id;
   bool done = false;    // false: rolled back to the last good size

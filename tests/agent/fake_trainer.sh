@@ -58,13 +58,13 @@ while [ "$step" -lt "$total" ]; do
     put scale_table.json '{"version":1,"entries":[{"kept":true,"shape":{"gpus":2},"plan":{"id":"table2"}}]}'
   fi
   if [ $stop -eq 1 ]; then
-    echo $step >checkpoint.tmp && mv checkpoint.tmp checkpoint
+    echo "$step" >checkpoint.tmp && mv checkpoint.tmp checkpoint
     phase save
     : >"saved.$size"
     exit 85
   fi
 done
-echo $step >checkpoint
+echo "$step" >checkpoint
 progress
 : >complete
 exit 0

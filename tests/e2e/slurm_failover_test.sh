@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # A stand-by slurmctld on n1: it holds no database, port or controller until it takes over, gives
 # them up when it steps down, and can take over again in the same process.
-# shellcheck disable=SC2016,SC2317 # cases are called by name; their scripts expand in the job
+# shellcheck disable=SC2016,SC2119,SC2317 # cases are called by name; their scripts expand in the job
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck source=tests/e2e/flextrain_lib.sh
