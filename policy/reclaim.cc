@@ -170,7 +170,7 @@ class Reclaimer {
   }
 
   // Carries out `chosen`, victim by victim; what a victim frees beyond it may spare later ones.
-  void give_back(const WaitingJob& job, NodeCount free, std::vector<Candidate> chosen) {
+  void give_back(const WaitingJob& job, const NodeCount& free, std::vector<Candidate> chosen) {
     const double idle = total(free);
     for (size_t v = 0; v < victims_.size(); ++v) {
       Victim& victim = victims_[v];
