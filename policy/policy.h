@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // policy: WHEN, WHO and HOW MANY GPUs. Pure: a Snapshot and Parameters in, Decisions out; time is
-// an argument, there is no randomness, and neither Slurm nor I/O is known here. The simulator
-// replays traces against the same decide().
+// an argument, there is no randomness, and neither Slurm nor I/O is known here, so that a recorded
+// snapshot gives the same decisions again.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,7 @@
 #include "agent/registration.h"
 #include "agent/slurm_job.h"
 #include "agent/words.h"
+#include "tests/temp_folder.h"
 
 namespace flextrain::agent {
 namespace {
@@ -216,16 +217,11 @@ TEST(Registration, WhatACompanionInherits) {
 
 class Folder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char folder[] = "/tmp/flextrain-parts.XXXXXX";
-    ASSERT_NE(::mkdtemp(folder), nullptr);
-    dir = folder;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir); }
   void write(const std::string& name, const std::string& text) {
     std::ofstream(dir + "/" + name) << text;
   }
-  std::string dir;
+  TempFolder folder;
+  const std::string& dir = folder.path();
 };
 
 TEST_F(Folder, NumericsOfTheJobFile) {

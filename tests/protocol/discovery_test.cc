@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "protocol/messages.h"
+#include "tests/temp_folder.h"
 
 namespace flextrain::protocol {
 namespace {
@@ -62,9 +62,8 @@ TEST(EndpointPort, ReadsAndRefuses) {
 }
 
 TEST(Discovery, SlurmConfBesideFlextrainConf) {
-  char folder[] = "/tmp/flextrain-discovery.XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const std::string dir = folder;
+  const TempFolder folder;
+  const std::string& dir = folder.path();
   std::ofstream(dir + "/slurm.conf") << "ClusterName=c\nSlurmctldHost=h1\nSlurmctldHost=h2\n"
                                      << "SlurmUser=root\n";
   std::ofstream(dir + "/flextrain.conf") << "EndpointPort=7001\n";
@@ -83,7 +82,6 @@ TEST(Discovery, SlurmConfBesideFlextrainConf) {
   ::unsetenv("FLEXTRAIN_CONTROLLER");
   std::ofstream(dir + "/flextrain.conf") << "EndpointPort=nonsense\n";
   EXPECT_FALSE(discover_controller().ok()) << "a broken port is said, not guessed around";
-  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

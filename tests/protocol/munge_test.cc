@@ -10,13 +10,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "base/text.h"
 #include "protocol/auth.h"
 #include "protocol/framing.h"
+#include "tests/temp_folder.h"
 
 namespace flextrain::protocol {
 namespace {
@@ -26,10 +26,7 @@ using namespace std::chrono_literals;
 class Munge : public ::testing::Test {
  protected:
   void SetUp() override {
-    char folder[] = "/tmp/flextrain-munge.XXXXXX";
-    ASSERT_NE(::mkdtemp(folder), nullptr);
-    dir_ = folder;
-    ::chmod(folder, 0755);
+    ::chmod(dir_.c_str(), 0755);
     socket_ = dir_ + "/socket";
     std::ofstream(dir_ + "/key") << random_hex_id() << random_hex_id() << random_hex_id();
     ::chmod((dir_ + "/key").c_str(), 0400);
@@ -59,10 +56,11 @@ class Munge : public ::testing::Test {
       ::kill(pid_, SIGTERM);
       ::waitpid(pid_, nullptr, 0);
     }
-    std::filesystem::remove_all(dir_);
   }
 
-  std::string dir_, socket_;
+  TempFolder folder_;
+  const std::string& dir_ = folder_.path();
+  std::string socket_;
   pid_t pid_ = -1;
   std::shared_ptr<Authenticator> auth_;
 };

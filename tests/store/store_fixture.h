@@ -4,23 +4,19 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string>
 
 #include "store/store.h"
+#include "tests/temp_folder.h"
 
 namespace flextrain::store {
 
 class StoreFixture : public ::testing::Test {
  protected:
   StoreFixture() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "flextrain-store-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     options_.path = folder_ + "/flextrain.db";
     options_.busy_timeout_ms = 100;
   }
-  ~StoreFixture() override { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<Store> open() {
     Result<std::unique_ptr<Store>> store = Store::open(options_);
@@ -28,7 +24,8 @@ class StoreFixture : public ::testing::Test {
     return store.ok() ? std::move(*store) : nullptr;
   }
 
-  std::string folder_;
+  TempFolder temp_folder_;
+  const std::string& folder_ = temp_folder_.path();
   OpenOptions options_;
 };
 

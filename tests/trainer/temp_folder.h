@@ -5,35 +5,28 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
+
+#include "tests/temp_folder.h"
 
 namespace flextrain::trainer {
 
 class TempFolder : public testing::Test {
  protected:
-  TempFolder() : TempFolder(std::filesystem::temp_directory_path()) {}
-  explicit TempFolder(const std::filesystem::path& parent) {
-    std::string pattern = (parent / "flextrain-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) std::abort();
-    root_ = pattern;
-  }
+  TempFolder() = default;
+  explicit TempFolder(const std::filesystem::path& parent) : folder_(parent) {}
   // Memory where there is some: for tests that sync thousands of small files.
   static std::filesystem::path memory_folder() {
     return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
   }
-  ~TempFolder() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
   // "" gives the folder itself.
   std::string path(const std::string& name) const {
-    return name.empty() ? root_ : root_ + "/" + name;
+    return name.empty() ? folder_.path() : folder_.path(name);
   }
 
  private:
-  std::string root_;
+  flextrain::TempFolder folder_;
 };
 
 }  // namespace flextrain::trainer

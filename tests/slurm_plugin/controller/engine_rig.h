@@ -4,9 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "slurm_plugin/cluster/fake_cluster.h"
 #include "slurm_plugin/controller/engine.h"
 #include "store/store.h"
+#include "tests/temp_folder.h"
 
 namespace flextrain::slurm_plugin {
 
@@ -37,8 +36,6 @@ class Rig {
   static constexpr uid_t kSlurmUser = 900;
 
   Rig() {
-    char name[] = "/tmp/flextrain-engine-XXXXXX";
-    folder_ = mkdtemp(name);
     cluster.add_partition("gpu");
     config.policy.gate = policy::Gate::kNone;
     config.policy.default_overhead_seconds = 5;
@@ -46,7 +43,6 @@ class Rig {
   ~Rig() {
     engine.reset();
     store.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   void nodes(int count, int gpus = 8) {
@@ -58,7 +54,7 @@ class Rig {
     engine.reset();
     store.reset();
     auto opened = store::Store::open(
-        {.path = folder_ + "/db", .statfs_magic = std::nullopt, .max_pages = max_pages});
+        {.path = folder_.path("db"), .statfs_magic = std::nullopt, .max_pages = max_pages});
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     store = std::move(opened).value();
     engine = std::make_unique<Engine>(
@@ -124,7 +120,7 @@ class Rig {
   std::unique_ptr<Engine> engine;
 
  private:
-  std::string folder_;
+  TempFolder folder_;
 };
 
 inline Json plan(int gpus) { return {{"id", "plan-" + std::to_string(gpus)}, {"gpus", gpus}}; }

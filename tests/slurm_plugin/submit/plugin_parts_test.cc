@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/file.h"
 #include "slurm_plugin/sched/site_file.h"
 #include "slurm_plugin/sched/token_registry.h"
+#include "tests/temp_folder.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -17,18 +17,12 @@ using ::testing::IsEmpty;
 
 class SiteFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "flextrain-site-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   SiteFile read(std::string_view text) {
     EXPECT_TRUE(write_file_atomically(path(), text).ok());
     return read_site_file(path());
   }
-  std::string path() const { return folder_ + "/flextrain.conf"; }
-  std::string folder_;
+  std::string path() const { return folder_.path("flextrain.conf"); }
+  TempFolder folder_;
 };
 
 TEST_F(SiteFileTest, WithoutAFileTheDefaultsHold) {

@@ -23,16 +23,11 @@ class TrainerTest : public TempFolder {
   // Text, tokeniser and token file are made once for all tests of this program.
   static void SetUpTestSuite() {
     if (!data_folder().empty()) return;
-    std::string pattern = (std::filesystem::temp_directory_path() / "flextrain-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    data_folder() = pattern;
-    std::atexit([] {
-      std::error_code ignored;
-      std::filesystem::remove_all(data_folder(), ignored);
-    });
-    ChildProcess bible(pattern, "sh -c \"echo 'Gen1:1-Exo40:38' | bible -f > text.txt\"");
+    static const flextrain::TempFolder folder;
+    data_folder() = folder.path();
+    ChildProcess bible(folder.path(), "sh -c \"echo 'Gen1:1-Exo40:38' | bible -f > text.txt\"");
     ASSERT_EQ(bible.wait(kDeadline), 0) << "is the package bible-kjv installed? " << bible.output();
-    ASSERT_GT(std::filesystem::file_size(pattern + "/text.txt"), 300000u);
+    ASSERT_GT(std::filesystem::file_size(folder.path("text.txt")), 300000u);
   }
 
   // Seven layers: neither 2, 3 nor 5 stages divide them.
