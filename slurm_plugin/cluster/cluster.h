@@ -104,6 +104,7 @@ struct CompanionRequest {
   int signal_before_end_seconds = 0;  // --signal=B:USR1@N, 0 = none
 };
 
+// Slurm as the controller sees and changes it; failures carry Slurm's own words and number.
 class Cluster {
  public:
   virtual ~Cluster() = default;
@@ -111,12 +112,14 @@ class Cluster {
   virtual Result<ClusterView> observe() = 0;
   // One job, kNotFound when Slurm has purged it.
   virtual Result<JobRecord> job(uint32_t job_id) = 0;
+  // The new job's id.
   virtual Result<uint32_t> submit_companion(const CompanionRequest& request) = 0;
   virtual Status cancel(uint32_t job_id) = 0;  // kNotFound/ended counts as ok
   // New end = start + seconds (whole minutes); raising needs SlurmUser.
   virtual Status set_time_limit(uint32_t job_id, int64_t seconds) = 0;
+  // Replaces the whole comment.
   virtual Status set_admin_comment(uint32_t job_id, const std::string& text) = 0;
-  virtual std::string cluster_name() const = 0;
+  virtual std::string cluster_name() const = 0;  // ClusterName of slurm.conf
 };
 
 }  // namespace flextrain::slurm_plugin

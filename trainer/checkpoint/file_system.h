@@ -16,12 +16,13 @@
 
 namespace flextrain::trainer {
 
+// A new file, written front to back.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;  // closes; an unsynced file may be lost
   virtual Status append(std::string_view data) = 0;
-  virtual Status sync() = 0;
-  virtual Status close() = 0;
+  virtual Status sync() = 0;   // returns when the bytes are on the disk
+  virtual Status close() = 0;  // at most once, the last call
 };
 
 // Thread-compatible. Messages name the path and the operating system's reason; a full disk is
@@ -29,15 +30,16 @@ class WritableFile {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
+  // Empties a file that exists.
   virtual Result<std::unique_ptr<WritableFile>> create(const std::string& path) = 0;
-  virtual Result<std::string> read(const std::string& path) = 0;
+  virtual Result<std::string> read(const std::string& path) = 0;               // all of it
   virtual Result<std::vector<std::string>> list(const std::string& path) = 0;  // sorted names
   virtual Result<int64_t> file_size(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
-  virtual Status make_directories(const std::string& path) = 0;
-  virtual Status rename(const std::string& from, const std::string& to) = 0;
-  virtual Status remove_all(const std::string& path) = 0;  // ok when it does not exist
-  virtual Status sync_directory(const std::string& path) = 0;
+  virtual Status make_directories(const std::string& path) = 0;  // parents too; ok when it exists
+  virtual Status rename(const std::string& from, const std::string& to) = 0;  // replaces `to`
+  virtual Status remove_all(const std::string& path) = 0;      // ok when it does not exist
+  virtual Status sync_directory(const std::string& path) = 0;  // makes renames in it last
 };
 
 // The real one.
