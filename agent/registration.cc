@@ -82,8 +82,17 @@ std::string numerics_of_command(const std::vector<std::string>& command) {
     const toml::table table = toml::parse(*text);
     return table["training"]["numerics"].value_or(std::string("exact"));
   });
-  // Anything wrong in the file is the trainer's to say.
-  return value.ok() && *value == "fp32" ? "fp32" : "exact";
+  std::string numerics = value.ok() ? *value : "exact";
+  for (const std::string& word :
+       command) {  // --set overrides; the last one wins, as in the trainer
+    constexpr std::string_view kOverride = "training.numerics=";
+    const size_t at = word.find(kOverride);
+    if (at == 0 || word.starts_with("--set=")) {
+      if (at != std::string::npos) numerics = word.substr(at + kOverride.size());
+    }
+  }
+  // Anything wrong in the file or in a value is the trainer's to say.
+  return numerics.find("fp32") != std::string::npos ? "fp32" : "exact";
 }
 
 std::map<std::string, std::string> inheritable(const std::vector<std::string>& environment) {

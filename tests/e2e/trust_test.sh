@@ -67,12 +67,12 @@ while (my $client = $server->accept) {
   while (my $line = <$client>) { $head .= $line; $length = $1 if $line =~ /^content-length:\s*(\d+)/i; last if $line =~ /^\r?\n$/; }
   read $client, $body, $length if $length;
   open my $in, '>', "/tmp/body.$$"; print $in $body; close $in;
-  my $plain = `unmunge --no-output --output=/tmp/plain.$$ < /tmp/body.$$ >/dev/null 2>&1; unmunge -m /dev/null < /tmp/body.$$ 2>/dev/null`;
+  my $plain = `unmunge -m /dev/null < /tmp/body.$$ 2>/dev/null`;
   my ($nonce) = $plain =~ /"nonce"\s*:\s*"([^"]+)"/; $nonce //= '';
-  my $order = '{"version":1,"type":"poll","nonce":"' . $nonce . '","controller_epoch":999999999999,"sequence":99,"error":"",' .
+  my $order = "flextrain-chunk 00112233445566778899aabbccddeeff 0 1\n" . '{"version":1,"type":"poll","nonce":"' . $nonce . '","controller_epoch":999999999999,"sequence":99,"error":"",' .
     '"body":{"kind":"release","order_id":"evil","allocations":[],"plan":null,"timeout_seconds":10}}';
   open my $out, '>', "/tmp/order.$$"; print $out $order; close $out;
-  my $credential = `munge --no-output --input=/tmp/order.$$ --output=- 2>/dev/null` || `munge -i /tmp/order.$$`;
+  my $credential = `munge -i /tmp/order.$$`;
   print $client "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ", length $credential, "\r\nConnection: close\r\n\r\n", $credential;
   close $client;
   open my $seen, '>>', $log; print $seen "answered a request of $length bytes, nonce '$nonce'\n"; close $seen;
@@ -85,6 +85,7 @@ PERL
   wait_for 60 "several answers" bash -c "[ \$(wc -l <$answers) -ge 3 ]"
   wait_for 60 "training goes on" step_beyond alice strange $((step + 20))
   assert_eq "$gpus" "$(tail -n 1 "$(home alice)/train/strange/metrics.jsonl" | jq .gpus)" "GPUs after the stranger's orders"
+  assert_contains "$(grep 'controller:' "$(home alice)/train/strange/job.log")" "uid" "the agent's reason"
   vc exec ctl pkill -u bob perl
   vc start-ctld
   wait_for 30 "slurmctld answers" ctld_answers
