@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which rank runs where: the Placement of a launch (DESIGN.md §3). Pure.
+// Which rank runs where: the Placement of a launch (docs/agent.md). Pure.
 //
 // Ranks are dealt out host by host, the agent's own host first; on one host, the job that appears
 // first (the base, where it is there) comes first and owns the host's launcher daemon, and ranks

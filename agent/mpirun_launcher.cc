@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // One mpirun over several Slurm jobs: its own Slurm support is switched off, and its daemons are
 // started by `flextrain-agent rsh HOST …`, which runs them in a step of the job that owns the host.
-// Measured in facts: orte_leave_session_attached is mandatory (else orted leaves its step).
+// orte_leave_session_attached is mandatory: without it orted leaves its step (measured).
 #include <unistd.h>
 
 #include <algorithm>

@@ -402,7 +402,7 @@ void check_gpus(Environment& environment, const Site& site, std::vector<Finding>
 }
 
 // With CompanionPreemptable=yes Slurm kills a companion GraceTime after it asked; the save and the
-// leaving must fit into that (facts: a preempted companion is told by USR1 only with
+// leaving must fit into that (and Slurm sends a preempted companion USR1 only with
 // preempt_send_user_signal).
 void check_preemption(Environment& environment, const Site& site, std::vector<Finding>& findings) {
   if (!is_yes(get(site.settings, "companionpreemptable")) || !site.slurm_answers) return;

@@ -177,7 +177,7 @@ Status check_reduce_groups(const Plan& plan) {
   return {};
 }
 
-// Class exact needs the same products on every rank that holds a layer (DESIGN.md §3).
+// Class exact needs the same products on every rank that holds a layer (plan.h).
 Status check_numerics(const Plan& plan) {
   if (plan.numerics != Numerics::kExact) return {};
   const Stage& first = plan.pipelines.front().stages.front();

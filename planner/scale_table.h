@@ -61,7 +61,7 @@ Json profile_to_json(const StepProfile& profile);
 Result<StepProfile> profile_from_json(const Json& json);
 
 // FlexTrain's model formula: T = [m·v + (p−1) + (v−1)·max(0, p−m)]·(t_F + t_B) with v = ⌈L/p⌉, t_F
-// and t_B per layer, m micro-batches per pipeline (systems.md; FlexTrain, MLSys 2026, model-based
+// and t_B per layer, m micro-batches per pipeline (FlexTrain, MLSys 2026, model-based
 // prediction). Seconds.
 double model_step_seconds(int layers, int pipeline_parallel, int micro_batches, double forward,
                           double backward);

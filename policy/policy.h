@@ -15,7 +15,7 @@
 
 namespace flextrain::policy {
 
-// P(benefit) of a growth; formulas in facts and docs/policy.md. λ arrivals per second, O overhead,
+// P(benefit) of a growth; formulas in docs/policy.md. λ arrivals per second, O overhead,
 // S speed-up.
 enum class Gate {
   kNone,               // always

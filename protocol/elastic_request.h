@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a user asked for with --elastic and --elastic-max, and its token in a job's admin_comment
-// (DESIGN.md §2.1). Pure.
+// (docs/slurm-plugins.md). Pure.
 #pragma once
 
 #include <cstdint>

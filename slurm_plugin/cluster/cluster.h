@@ -4,7 +4,7 @@
 // slurm/*.h here are slurm_cluster*.
 //
 // Every call may block for some milliseconds on an RPC and must never be made while slurmctld holds
-// its locks (facts/slurm-plugin.md): only the controller's own thread calls a Cluster.
+// its locks (slurmctld would wait for itself): only the controller's own thread calls a Cluster.
 #pragma once
 
 #include <cstdint>

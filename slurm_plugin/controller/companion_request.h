@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A companion's batch job, derived from its base (DESIGN.md §2). Pure.
+// A companion's batch job, derived from its base (docs/controller.md). Pure.
 #pragma once
 
 #include <cstdint>

