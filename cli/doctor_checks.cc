@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/key_value_config.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "cli/time_spec.h"
 #include "cli/values.h"
@@ -18,11 +19,6 @@ constexpr FindingLevel kOk = FindingLevel::kOk, kNote = FindingLevel::kNote,
 std::string get(const std::map<std::string, std::string>& map, const std::string& key) {
   const auto found = map.find(key);
   return found == map.end() ? "" : found->second;
-}
-
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
 // "Key = Value" lines of `scontrol show config`, or "Key=Value" of slurm.conf.
@@ -93,7 +89,7 @@ Site look_at_site(Environment& environment) {
     if (file.ok()) site.config = parse_config(*file);
   }
 
-  site.flextrain_conf = folder_of(site.slurm_conf) + "/flextrain.conf";
+  site.flextrain_conf = parent_folder(site.slurm_conf) + "/flextrain.conf";
   site.flextrain_conf_exists = environment.file(site.flextrain_conf).exists;
   if (site.flextrain_conf_exists) {
     const Result<std::string> file = environment.read_file(site.flextrain_conf);
@@ -202,7 +198,7 @@ void check_plugins(Environment& environment, const Site& site, std::vector<Findi
 
 void check_flags(Environment& environment, const Site& site, std::vector<Finding>& findings) {
   std::string path = get(site.config, "plugstackconfig");
-  if (path.empty()) path = folder_of(site.slurm_conf) + "/plugstack.conf";
+  if (path.empty()) path = parent_folder(site.slurm_conf) + "/plugstack.conf";
   const Result<std::string> text = environment.read_file(path);
   bool required = false;
   if (text.ok())
@@ -301,10 +297,10 @@ void check_database(Environment& environment, const Site& site, std::vector<Find
   if (!site.on_controller_host || !environment.is_root()) return;  // nobody else can look
   std::string path = get(site.settings, "databasepath");
   if (path.empty()) path = "/var/lib/flextrain/flextrain.db";
-  const FileFacts folder = environment.file(folder_of(path));
+  const FileFacts folder = environment.file(parent_folder(path));
   if (!folder.exists) {
     findings.push_back({kFault, "database",
-                        fmt::format("its folder {} does not exist", folder_of(path)),
+                        fmt::format("its folder {} does not exist", parent_folder(path)),
                         "create it for SlurmUser, mode 0700, or set DatabasePath"});
     return;
   }

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/key_value_config.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "protocol/messages.h"
 
@@ -59,9 +60,7 @@ bool includes_files(std::string_view slurm_conf) {  // slurm.conf(5): "include <
 }
 
 Result<int> port_beside(const std::string& slurm_conf) {
-  const size_t slash = slurm_conf.rfind('/');
-  const std::string path =
-      (slash == std::string::npos ? "." : slurm_conf.substr(0, slash)) + "/flextrain.conf";
+  const std::string path = parent_folder(slurm_conf) + "/flextrain.conf";
   const Result<std::string> text = read_file(path, size_t{4} << 20);
   if (!text.ok()) return kDefaultPort;  // absent or only for root: the default
   return endpoint_port(*text, path);

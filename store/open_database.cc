@@ -12,6 +12,7 @@
 #include <ctime>
 
 #include "base/file.h"
+#include "base/path.h"
 #include "store/migrate.h"
 
 namespace flextrain::store {
@@ -92,8 +93,7 @@ Result<std::string> move_aside(const std::string& path) {
     if (std::rename(side.c_str(), (target + suffix).c_str()) != 0 && errno != ENOENT)
       return unavailable("rename {}: {}", side, std::strerror(errno));
   }
-  const size_t slash = path.rfind('/');
-  RETURN_IF_ERROR(sync_directory(slash == std::string::npos ? "." : path.substr(0, slash + 1)));
+  RETURN_IF_ERROR(sync_directory(parent_folder(path)));
   return target;
 }
 
