@@ -56,7 +56,7 @@ class Engine {
 
   // A request of an agent (query is not one). Answers now or when an order comes.
   void handle(const protocol::Envelope& request, const protocol::Caller& caller,
-              protocol::ReplyPtr reply);
+              const protocol::ReplyPtr& reply);
 
   void set_config(const ControllerConfig& config) { config_ = config; }
 

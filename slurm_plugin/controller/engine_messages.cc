@@ -71,7 +71,7 @@ protocol::Envelope Engine::no_order(const protocol::JobIdentity& job) const {
 }
 
 void Engine::handle(const protocol::Envelope& envelope, const protocol::Caller& caller,
-                    protocol::ReplyPtr reply) {
+                    const protocol::ReplyPtr& reply) {
   const Request request{envelope, caller, reply};
   // Slurm spells cluster names in lower case wherever it compares them.
   if (to_lower(envelope.job.cluster) != cluster_name()) {
