@@ -17,8 +17,12 @@ Status errno_status(std::string_view action, const std::string& path) {
   const int error = errno;
   const char* text = std::strerror(error);
   if (error == ENOENT) return not_found("cannot {} '{}': {}", action, path, text);
-  if (error == EACCES || error == EPERM) {
+  if (error == EACCES || error == EPERM || error == EROFS) {
     return permission_denied("cannot {} '{}': {}", action, path, text);
+  }
+  // The path itself is what the user has to change.
+  if (error == EISDIR || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
+    return invalid_argument("cannot {} '{}': {}", action, path, text);
   }
   if (error == ENOSPC || error == EDQUOT) {
     return resource_exhausted("cannot {} '{}': {}", action, path, text);
@@ -41,8 +45,14 @@ Status write_all(int fd, std::string_view data, const std::string& path) {
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe put in the file's place must not hold the caller, which may be slurmctld.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno_status("open", path);
+  struct stat info = {};
+  if (::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode)) {
+    ::close(fd);
+    return invalid_argument("'{}' is a pipe, not a file", path);
+  }
   std::string data;
   char buffer[65536];
   for (;;) {

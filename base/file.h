@@ -10,7 +10,7 @@
 namespace flextrain {
 
 // The whole file as bytes. kNotFound when it does not exist, kResourceExhausted when it is larger
-// than max_bytes.
+// than max_bytes. Never waits: a pipe is kInvalidArgument.
 Result<std::string> read_file(const std::string& path, size_t max_bytes = size_t{1} << 30);
 
 // Replaces `path` by `data` so that a crash at any moment leaves the old or the new content:

@@ -18,12 +18,12 @@ Result<std::vector<ConfigEntry>> parse_key_value_config(std::string_view text,
     if (equals == std::string_view::npos || key.empty() ||
         key.find_first_of(" \t\"'") != std::string_view::npos) {
       return invalid_argument("{}:{}: expected Key=Value, found '{}'", file_name, line_number,
-                              line);
+                              printable(line, 80));
     }
     for (const ConfigEntry& earlier : entries) {
       if (to_lower(earlier.key) == to_lower(key)) {
         return invalid_argument("{}:{}: {} is set again (first on line {}); remove one", file_name,
-                                line_number, key, earlier.line);
+                                line_number, printable(key, 80), earlier.line);
       }
     }
     entries.push_back({std::string(key), std::string(trim(line.substr(equals + 1))), line_number});

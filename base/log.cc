@@ -3,6 +3,9 @@
 
 #include <atomic>
 #include <cstdio>
+#include <string>
+
+#include "base/text.h"
 
 namespace flextrain {
 namespace {
@@ -24,7 +27,7 @@ bool log_enabled(LogLevel level) { return level >= minimum_level.load(); }
 
 void log_line(LogLevel level, std::string_view line) noexcept {
   try {
-    if (log_enabled(level)) current_sink.load()(level, line);
+    if (log_enabled(level)) current_sink.load()(level, printable(line));
   } catch (...) {  // sinks must not throw; if one does, the line is lost and the process lives
   }
 }

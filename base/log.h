@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One logging front for every module; the process chooses the sink (spdlog in programs, Slurm's own
-// log inside slurmctld). Thread-safe; never throws.
+// One logging front for every module; the process chooses the sink (stderr in programs, Slurm's own
+// log inside slurmctld). Thread-safe; never throws. A line stays one line: what foreign text in it
+// could forge another one with is shown as '?' (printable() in base/text.h).
 #pragma once
 
 #include <fmt/core.h>

@@ -36,6 +36,38 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+namespace {
+
+// Bytes of the UTF-8 character that `text` begins with; 0 when it is none or a control character.
+size_t printable_length(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text.front());
+  if (lead < 0x80) return lead >= 0x20 && lead != 0x7f ? 1 : 0;
+  const size_t length = lead >= 0xf5   ? 0
+                        : lead >= 0xf0 ? 4
+                        : lead >= 0xe0 ? 3
+                        : lead >= 0xc2 ? 2
+                                       : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t at = 1; at < length; ++at) {
+    if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80) return 0;
+  }
+  const bool c1_control = lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
+  return c1_control ? 0 : length;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, size_t max_bytes) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t length = printable_length(text);
+    if (shown.size() + std::max<size_t>(length, 1) > max_bytes) return shown + "…";
+    length == 0 ? shown.push_back('?') : static_cast<void>(shown.append(text.substr(0, length)));
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return shown;
+}
+
 Result<int64_t> parse_int(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -13,6 +13,10 @@ namespace flextrain {
 
 std::string_view trim(std::string_view text);
 std::string to_lower(std::string_view text);
+// For logs and messages: control characters and bytes that are no UTF-8 become '?', and no more
+// than `max_bytes` are kept ("…" follows), so that foreign text can neither forge a line nor flood
+// one.
+std::string printable(std::string_view text, size_t max_bytes = 4096);
 // "a,b,,c" → {"a","b","","c"}; "" → {}.
 std::vector<std::string> split(std::string_view text, char separator);
 

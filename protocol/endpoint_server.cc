@@ -537,10 +537,11 @@ Status EndpointServerImpl::start_all() {
   daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
       static_cast<uint16_t>(options.port), nullptr, nullptr, &on_request, core_.get(),
-      MHD_OPTION_SOCK_ADDR, reinterpret_cast<sockaddr*>(&address), MHD_OPTION_NOTIFY_COMPLETED,
-      &on_completed, core_.get(), MHD_OPTION_NOTIFY_CONNECTION, &on_connection, core_.get(),
-      MHD_OPTION_EXTERNAL_LOGGER, &on_library_log, nullptr, MHD_OPTION_CONNECTION_LIMIT,
-      static_cast<unsigned>(options.max_connections), MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+      MHD_OPTION_EXTERNAL_LOGGER, &on_library_log, nullptr, MHD_OPTION_SOCK_ADDR,
+      reinterpret_cast<sockaddr*>(&address), MHD_OPTION_NOTIFY_COMPLETED, &on_completed,
+      core_.get(), MHD_OPTION_NOTIFY_CONNECTION, &on_connection, core_.get(),
+      MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(options.max_connections),
+      MHD_OPTION_PER_IP_CONNECTION_LIMIT,
       static_cast<unsigned>(options.max_connections_per_address),
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, size_t{16} << 10, MHD_OPTION_END);
   if (daemon_ == nullptr) {

@@ -20,8 +20,8 @@ Status sqlite_status(int code, std::string_view path, std::string_view detail) {
           "database {} is locked by another process ({}); end what holds it (`fuser {}` names it)",
           path, detail, path);
     case SQLITE_FULL:
-      return resource_exhausted("database {}: no space left ({}); free space or lower StoreDays",
-                                path, detail);
+      return resource_exhausted(
+          "database {}: no space left ({}); free space or lower RetentionDays", path, detail);
     case SQLITE_NOMEM:
       return resource_exhausted("database {}: out of memory", path);
     case SQLITE_CORRUPT:

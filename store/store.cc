@@ -82,8 +82,9 @@ Result<int64_t> record_decision(Connection& connection, const DecisionRow& row) 
   return connection.last_insert_id();
 }
 
-Result<int64_t> next_value(Connection& connection, const std::string& key) {
-  Statement update = connection.prepare("UPDATE meta SET value=value+1 WHERE key=?");
+Result<int64_t> next_value(Connection& connection, const std::string& key, int64_t at_least = 1) {
+  Statement update = connection.prepare("UPDATE meta SET value=MAX(value+1,?) WHERE key=?");
+  update.bind(at_least);
   update.bind(key);
   RETURN_IF_ERROR(update.run());
   return connection.integer(fmt::format("SELECT value FROM meta WHERE key='{}'", key));
@@ -123,10 +124,10 @@ Status Store::transaction(const std::function<Status()>& body) {
   return status;
 }
 
-Result<int64_t> Store::next_epoch() {
+Result<int64_t> Store::next_epoch(int64_t at_least) {
   int64_t value = 0;
   RETURN_IF_ERROR(transaction([&]() -> Status {
-    ASSIGN_OR_RETURN(value, next_value(impl_->connection, "epoch"));
+    ASSIGN_OR_RETURN(value, next_value(impl_->connection, "epoch", at_least));
     return {};
   }));
   return value;

@@ -109,9 +109,10 @@ class Store {
   // the outermost one, which an inner failure must be returned to.
   Status transaction(const std::function<Status()>& body);
 
-  // Counters, both strictly growing over the life of the database.
-  Result<int64_t> next_epoch();     // once per controller start
-  Result<int64_t> next_sequence();  // once per order
+  // Counters, both strictly growing over the life of the database. An epoch is `at_least` that:
+  // with the time of day it also grows beyond those of a database that was lost.
+  Result<int64_t> next_epoch(int64_t at_least = 1);  // once per controller start
+  Result<int64_t> next_sequence();                   // once per order
 
   // Inserts or replaces the row with that key.
   Status put_job(const ElasticJobRow& row);

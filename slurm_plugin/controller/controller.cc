@@ -30,8 +30,10 @@ constexpr const char* kControllerVersion = FLEXTRAIN_VERSION;
 constexpr size_t kMaxQueuedMessages = 20000;
 constexpr milliseconds kGlanceEvery{500};
 constexpr milliseconds kWakeGivesUp{5000};
+constexpr std::chrono::seconds kFaultPause{10};  // a fault that comes back must not spin
 // A storm of submissions must not make the controller a load of its own: after a round it rests for
-// so many times the round's length.
+// so many times the round's length, TickSeconds at most (one slow answer of slurmctld must not
+// silence it).
 constexpr int kRestFactor = 4;
 
 struct Message {
@@ -150,17 +152,22 @@ void Controller::Impl::serve_query(const protocol::Envelope& request,
 }
 
 void Controller::Impl::run() noexcept {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    log_error("the controller's thread ends: {}; jobs run on without elasticity", error.what());
-  } catch (...) {
-    log_error("the controller's thread ends: unknown exception; jobs run on without elasticity");
-  }
-  try {
-    bring_down();
-  } catch (...) {
-    log_error("the controller did not shut down in order");
+  while (!stopping) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      log_error("fault in the controller: {}; it begins anew, jobs run on meanwhile", error.what());
+    } catch (...) {
+      log_error("fault in the controller: unknown; it begins anew, jobs run on meanwhile");
+    }
+    try {
+      bring_down();
+    } catch (...) {
+      log_error("the controller did not shut down in order");
+    }
+    // What a fault leaves half done is what a crash leaves: store and cluster are read again.
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, kFaultPause, [&] { return stopping.load(); });
   }
   std::lock_guard lock(mutex);
   ended = true;
@@ -246,7 +253,15 @@ bool Controller::Impl::take_messages() {
   }
   for (Message& message : batch) {
     if (stopping) break;
-    engine->handle(message.envelope, message.caller, std::move(message.reply));
+    try {
+      engine->handle(message.envelope, message.caller, message.reply);
+    } catch (const std::exception& error) {
+      // One agent's message must not end the work for all of them.
+      log_error("a '{}' of job {}, uid {}, failed: {}", message.envelope.type,
+                message.envelope.job.job_id, message.caller.uid, error.what());
+      message.reply->send(
+          protocol::error_response("internal error in the controller: see its log"));
+    }
   }
   return !batch.empty();
 }
@@ -278,6 +293,7 @@ void Controller::Impl::work() {
           active.endpoint_port = before.endpoint_port;
           active.endpoint_address = before.endpoint_address;
           engine->set_config(active);
+          next_tick = Steady::now();  // Enabled=no gives the companions back at once
         }
         set_log_level(active.log_level);
         config_changed = false;
@@ -307,7 +323,8 @@ void Controller::Impl::work() {
       if (now >= next_tick) {
         round();
         const Steady::time_point after = Steady::now();
-        earliest = after + kRestFactor * (after - now);
+        earliest = after + std::min<Steady::duration>(kRestFactor * (after - now),
+                                                      std::chrono::seconds(active.tick_seconds));
         next_tick = after + std::chrono::seconds(active.tick_seconds);
         next_glance = after + kGlanceEvery;
         if (waking) {

@@ -34,7 +34,9 @@ Engine::Engine(ControllerConfig config, Cluster& cluster, store::Store& store, O
     : config_(std::move(config)), cluster_(cluster), store_(store), options_(std::move(options)) {}
 
 Status Engine::load() {
-  ASSIGN_OR_RETURN(epoch_, store_.next_epoch());
+  // The time of day: agents refuse an older epoch, and ignore an order they have had in this one.
+  // Were a lost database to begin at 1 again, no agent that runs would obey any more.
+  ASSIGN_OR_RETURN(epoch_, store_.next_epoch(now()));
   started_ = observed_since_ = now();
   ASSIGN_OR_RETURN(const auto arrivals,
                    store_.queries().arrivals_since(now() - config_.policy.arrival_window_seconds));

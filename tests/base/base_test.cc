@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/key_value_config.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -73,6 +74,13 @@ TEST(File, ErrorsNameTheFile) {
   EXPECT_FALSE(write_file_atomically(dir.file("no/such/dir"), "x").ok());
 }
 
+// An admin's mkfifo flextrain.conf once held slurmctld, locks and all, until somebody wrote to it.
+TEST(File, APipeIsRefusedNotWaitedFor) {
+  TempDir dir;
+  ASSERT_EQ(mkfifo(dir.file("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(read_file(dir.file("pipe")).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Config, ReadsPairsCommentsAndCase) {
   const auto entries = parse_key_value_config("# c\n A = b c # d\n\nFoo=1\n", "f.conf");
   ASSERT_TRUE(entries.ok());
@@ -110,6 +118,23 @@ TEST(Text, DoublesRoundTrip) {
 TEST(Text, SplitKeepsEmptyFields) {
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
   EXPECT_TRUE(split("", ',').empty());
+}
+
+TEST(Text, PrintableCannotForgeALine) {
+  EXPECT_EQ(printable("plain → text"), "plain → text");
+  EXPECT_EQ(printable("a\nb\x1b[31m\x7f"), "a?b?[31m?");
+  EXPECT_EQ(printable("\xff\xc3(\xe2\x86 \xc2\x9b"), "??(?? ??");
+  EXPECT_EQ(printable("abcdef", 3), "abc…");
+  EXPECT_EQ(printable("ab→", 4), "ab…");  // no half characters
+  EXPECT_EQ(printable(""), "");
+}
+
+std::string last_line;
+TEST(Log, ForeignTextStaysInItsLine) {
+  set_log_sink([](LogLevel, std::string_view line) { last_line = line; });
+  log_error("bye: {}", "x\n[2026-01-01] error: forged");
+  set_log_sink(nullptr);
+  EXPECT_EQ(last_line, "bye: x?[2026-01-01] error: forged");
 }
 
 TEST(Text, IdsDiffer) { EXPECT_NE(random_hex_id(), random_hex_id()); }

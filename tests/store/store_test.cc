@@ -266,6 +266,9 @@ TEST_F(StoreTest, CountersGrowOverRestarts) {
   store = open();
   EXPECT_EQ(*store->next_epoch(), 2);
   EXPECT_EQ(*store->next_sequence(), 3);
+  EXPECT_EQ(*store->next_epoch(1000), 1000);
+  EXPECT_EQ(*store->next_epoch(1000), 1001);
+  EXPECT_EQ(*store->next_epoch(900), 1002);
 }
 
 TEST_F(StoreTest, ProgressKeepsTheNewest) {
