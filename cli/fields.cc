@@ -9,31 +9,31 @@
 namespace flextrain::cli {
 namespace {
 
-Field text(std::string name, int width, std::string key) {
+Field text(std::string name, int width, const std::string& key) {
   return {std::move(name), width, [key](const Json& row) { return text_of(row, key); }};
 }
 // A whole number; `none` (often 0) prints as blank.
-Field integer(std::string name, int width, std::string key, int64_t none = INT64_MIN) {
+Field integer(std::string name, int width, const std::string& key, int64_t none = INT64_MIN) {
   return {std::move(name), width, [key, none](const Json& row) {
             const int64_t value = int_of(row, key);
             return value == none || !member(row, key).is_number() ? std::string()
                                                                   : std::to_string(value);
           }};
 }
-Field number(std::string name, int width, std::string key, int digits) {
+Field number(std::string name, int width, const std::string& key, int digits) {
   return {std::move(name), width,
           [key, digits](const Json& row) { return number_text(double_of(row, key), digits); }};
 }
-Field seconds(std::string name, int width, std::string key) {  // 0 = not measured
+Field seconds(std::string name, int width, const std::string& key) {  // 0 = not measured
   return {std::move(name), width, [key](const Json& row) {
             const double value = double_of(row, key);
             return value > 0 ? fmt::format("{:.2f}", value) : std::string();
           }};
 }
-Field time(std::string name, std::string key) {
+Field time(std::string name, const std::string& key) {
   return {std::move(name), 19, [key](const Json& row) { return format_time(int_of(row, key)); }};
 }
-Field flag(std::string name, int width, std::string key, std::string mark) {
+Field flag(std::string name, int width, const std::string& key, const std::string& mark) {
   return {std::move(name), width,
           [key, mark](const Json& row) { return bool_of(row, key) ? mark : std::string(); }};
 }

@@ -204,7 +204,7 @@ std::string format_time(int64_t time) {
 
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e12) return "Unknown";
-  const auto total = static_cast<int64_t>(seconds + 0.5);
+  const int64_t total = std::llround(seconds);
   const std::string clock =
       fmt::format("{:02}:{:02}:{:02}", total / 3600 % 24, total / 60 % 60, total % 60);
   return total >= 86400 ? fmt::format("{}-{}", total / 86400, clock) : clock;
