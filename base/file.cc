@@ -6,36 +6,21 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
+#include "base/errno_status.h"
+#include "base/path.h"
+
 namespace flextrain {
 namespace {
-
-Status errno_status(std::string_view action, const std::string& path) {
-  const int error = errno;
-  const char* text = std::strerror(error);
-  if (error == ENOENT) return not_found("cannot {} '{}': {}", action, path, text);
-  if (error == EACCES || error == EPERM || error == EROFS) {
-    return permission_denied("cannot {} '{}': {}", action, path, text);
-  }
-  // The path itself is what the user has to change.
-  if (error == EISDIR || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
-    return invalid_argument("cannot {} '{}': {}", action, path, text);
-  }
-  if (error == ENOSPC || error == EDQUOT) {
-    return resource_exhausted("cannot {} '{}': {}", action, path, text);
-  }
-  return internal_error("cannot {} '{}': {}", action, path, text);
-}
 
 Status write_all(int fd, std::string_view data, const std::string& path) {
   while (!data.empty()) {
     const ssize_t written = ::write(fd, data.data(), data.size());
     if (written < 0) {
       if (errno == EINTR) continue;
-      return errno_status("write", path);
+      return errno_status("write", path, errno);
     }
     data.remove_prefix(static_cast<size_t>(written));
   }
@@ -47,7 +32,7 @@ Status write_all(int fd, std::string_view data, const std::string& path) {
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   // O_NONBLOCK: a pipe put in the file's place must not hold the caller, which may be slurmctld.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno_status("open", path);
+  if (fd < 0) return errno_status("open", path, errno);
   struct stat info = {};
   if (::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode)) {
     ::close(fd);
@@ -59,7 +44,7 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
     const ssize_t got = ::read(fd, buffer, sizeof buffer);
     if (got < 0) {
       if (errno == EINTR) continue;
-      Status status = errno_status("read", path);
+      Status status = errno_status("read", path, errno);
       ::close(fd);
       return status;
     }
@@ -77,32 +62,30 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
 Status write_file_atomically(const std::string& path, std::string_view data, int mode) {
   std::string temp = path + ".tmp.XXXXXX";
   const int fd = ::mkostemp(temp.data(), O_CLOEXEC);
-  if (fd < 0) return errno_status("create a temporary file for", path);
+  if (fd < 0) return errno_status("create a temporary file for", path, errno);
   Status status = write_all(fd, data, temp);
   if (status.ok() && ::fchmod(fd, static_cast<mode_t>(mode)) != 0) {
-    status = errno_status("set the mode of", temp);
+    status = errno_status("set the mode of", temp, errno);
   }
-  if (status.ok() && ::fsync(fd) != 0) status = errno_status("sync", temp);
-  if (::close(fd) != 0 && status.ok()) status = errno_status("close", temp);
+  if (status.ok() && ::fsync(fd) != 0) status = errno_status("sync", temp, errno);
+  if (::close(fd) != 0 && status.ok()) status = errno_status("close", temp, errno);
   if (status.ok() && ::rename(temp.c_str(), path.c_str()) != 0) {
-    status = errno_status("rename into place", path);
+    status = errno_status("rename into place", path, errno);
   }
   if (!status.ok()) {
     ::unlink(temp.c_str());
     return status;
   }
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return sync_directory(".");
-  return sync_directory(slash == 0 ? "/" : path.substr(0, slash));
+  return sync_directory(parent_folder(path));
 }
 
 Status sync_directory(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno_status("open directory", path);
+  if (fd < 0) return errno_status("open directory", path, errno);
   Status status;
   // Some network file systems refuse fsync on a directory; the rename itself is durable there.
   if (::fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) {
-    status = errno_status("sync directory", path);
+    status = errno_status("sync directory", path, errno);
   }
   ::close(fd);
   return status;
@@ -111,10 +94,7 @@ Status sync_directory(const std::string& path) {
 Status make_directories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) {
-    errno = error.value();
-    return errno_status("create directory", path);
-  }
+  if (error) return errno_status("create directory", path, error.value());
   return {};
 }
 

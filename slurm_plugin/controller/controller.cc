@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "protocol/endpoint_server.h"
 #include "slurm_plugin/controller/engine.h"
 #include "slurm_plugin/controller/guarded_cluster.h"
@@ -180,8 +181,7 @@ Status Controller::Impl::bring_up() {
     cluster = std::make_unique<GuardedCluster>(*real_cluster, stopping);
   }
   if (!store) {
-    const size_t slash = active.database_path.rfind('/');
-    RETURN_IF_ERROR(make_directories(active.database_path.substr(0, slash)));
+    RETURN_IF_ERROR(make_directories(parent_folder(active.database_path)));
     store::OpenOptions options;
     options.path = active.database_path;
     ASSIGN_OR_RETURN(store, store::Store::open(options));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <cmath>
@@ -12,23 +11,10 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "tests/temp_folder.h"
 
 namespace flextrain {
 namespace {
-
-class TempDir {
- public:
-  TempDir() {
-    char name[] = "/tmp/flextrain-base-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  std::string file(const char* name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 TEST(Status, ContextGoesBeforeTheMessageAndOkStaysOk) {
   EXPECT_EQ(not_found("no '{}'", "x").with_context("reading").to_string(),
@@ -52,12 +38,12 @@ TEST(Result, MacrosPassValuesAndErrors) {
 }
 
 TEST(File, AtomicWriteReplacesAndLeavesNoTemporary) {
-  TempDir dir;
-  ASSERT_TRUE(write_file_atomically(dir.file("a"), "one").ok());
-  ASSERT_TRUE(write_file_atomically(dir.file("a"), "two", 0600).ok());
-  EXPECT_EQ(read_file(dir.file("a")).value(), "two");
+  TempFolder dir;
+  ASSERT_TRUE(write_file_atomically(dir.path("a"), "one").ok());
+  ASSERT_TRUE(write_file_atomically(dir.path("a"), "two", 0600).ok());
+  EXPECT_EQ(read_file(dir.path("a")).value(), "two");
   struct stat info {};
-  ASSERT_EQ(stat(dir.file("a").c_str(), &info), 0);
+  ASSERT_EQ(stat(dir.path("a").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()),
                           std::filesystem::directory_iterator()),
@@ -65,20 +51,20 @@ TEST(File, AtomicWriteReplacesAndLeavesNoTemporary) {
 }
 
 TEST(File, ErrorsNameTheFile) {
-  TempDir dir;
-  const Status missing = read_file(dir.file("none")).status();
+  TempFolder dir;
+  const Status missing = read_file(dir.path("none")).status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_NE(missing.message().find("none"), std::string::npos);
-  ASSERT_TRUE(write_file_atomically(dir.file("big"), "12345").ok());
-  EXPECT_EQ(read_file(dir.file("big"), 4).status().code(), StatusCode::kResourceExhausted);
-  EXPECT_FALSE(write_file_atomically(dir.file("no/such/dir"), "x").ok());
+  ASSERT_TRUE(write_file_atomically(dir.path("big"), "12345").ok());
+  EXPECT_EQ(read_file(dir.path("big"), 4).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(write_file_atomically(dir.path("no/such/dir"), "x").ok());
 }
 
 // An admin's mkfifo flextrain.conf once held slurmctld, locks and all, until somebody wrote to it.
 TEST(File, APipeIsRefusedNotWaitedFor) {
-  TempDir dir;
-  ASSERT_EQ(mkfifo(dir.file("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(read_file(dir.file("pipe")).status().code(), StatusCode::kInvalidArgument);
+  TempFolder dir;
+  ASSERT_EQ(mkfifo(dir.path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(read_file(dir.path("pipe")).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Config, ReadsPairsCommentsAndCase) {
@@ -123,7 +109,9 @@ TEST(Text, SplitKeepsEmptyFields) {
 TEST(Text, PrintableCannotForgeALine) {
   EXPECT_EQ(printable("plain → text"), "plain → text");
   EXPECT_EQ(printable("a\nb\x1b[31m\x7f"), "a?b?[31m?");
-  EXPECT_EQ(printable("\xff\xc3(\xe2\x86 \xc2\x9b"), "??(?? ??");
+  EXPECT_EQ(printable("\xff\xc3(\xe2\x86 \xc2\x9b"),
+            "??"
+            "(?? ??");
   EXPECT_EQ(printable("abcdef", 3), "abc…");
   EXPECT_EQ(printable("ab→", 4), "ab…");  // no half characters
   EXPECT_EQ(printable(""), "");

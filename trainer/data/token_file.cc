@@ -10,6 +10,7 @@
 #include <limits>
 #include <string_view>
 
+#include "base/errno_status.h"
 #include "base/file.h"
 
 namespace flextrain::trainer {
@@ -68,14 +69,6 @@ void append(std::string& out, T value) {
   char bytes[sizeof value];
   std::memcpy(bytes, &value, sizeof value);
   out.append(bytes, sizeof value);
-}
-
-Status write_failure(const std::string& path) {
-  const int error = errno;
-  if (error == ENOSPC || error == EDQUOT) {
-    return resource_exhausted("cannot write '{}': {}", path, std::strerror(error));
-  }
-  return internal_error("cannot write '{}': {}", path, std::strerror(error));
 }
 
 }  // namespace
@@ -170,7 +163,7 @@ Result<TokenFileWriter> TokenFileWriter::create(const std::string& prefix,
   writer.wide_ = vocab > int64_t{std::numeric_limits<uint16_t>::max()} + 1;
   const std::string path = prefix + ".bin." + suffix;
   writer.fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (writer.fd_ < 0) return write_failure(path);
+  if (writer.fd_ < 0) return errno_status("write", path, errno);
   return writer;
 }
 
@@ -211,8 +204,9 @@ Status TokenFileWriter::flush() {
   while (!rest.empty()) {
     const ssize_t written = ::write(fd_, rest.data(), rest.size());
     if (written < 0) {
-      if (errno == EINTR) continue;
-      return write_failure(prefix_ + ".bin");
+      const int error = errno;
+      if (error == EINTR) continue;
+      return errno_status("write", prefix_ + ".bin", error);
     }
     rest.remove_prefix(static_cast<size_t>(written));
   }
@@ -223,7 +217,7 @@ Status TokenFileWriter::flush() {
 Status TokenFileWriter::finish() {
   RETURN_IF_ERROR(flush());
   const std::string bin = prefix_ + ".bin";
-  if (::fsync(fd_) != 0) return write_failure(bin);
+  if (::fsync(fd_) != 0) return errno_status("write", bin, errno);
   std::string idx(kMagic);
   append(idx, uint64_t{1});
   append(idx, static_cast<uint8_t>(wide_ ? kI32 : kU16));
@@ -236,7 +230,8 @@ Status TokenFileWriter::finish() {
     position += int64_t{length} * (wide_ ? 4 : 2);
   }
   for (size_t i = 0; i <= lengths_.size(); ++i) append(idx, static_cast<int64_t>(i));
-  if (::rename((bin + "." + suffix_).c_str(), bin.c_str()) != 0) return write_failure(bin);
+  if (::rename((bin + "." + suffix_).c_str(), bin.c_str()) != 0)
+    return errno_status("write", bin, errno);
   ::close(std::exchange(fd_, -1));
   return write_file_atomically(prefix_ + ".idx", idx);
 }

@@ -49,9 +49,7 @@ class Lent : public Cluster {
 class ControllerTest : public ::testing::Test {
  protected:
   ControllerTest() {
-    char name[] = "/tmp/flextrain-controller-XXXXXX";
-    folder_ = mkdtemp(name);
-    config.database_path = folder_ + "/state/db";
+    config.database_path = folder_.path("state/db");
     config.endpoint_address = "127.0.0.1";
     config.endpoint_port = 0;
     config.tick_seconds = 3600;  // rounds come from wake() alone
@@ -59,10 +57,7 @@ class ControllerTest : public ::testing::Test {
     cluster.add_partition("gpu");
     for (const char* node : {"n1", "n2", "n3"}) cluster.add_node(node, 8);
   }
-  ~ControllerTest() override {
-    controller.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  ~ControllerTest() override { controller.reset(); }
   ControllerDependencies dependencies() {
     ControllerDependencies d;
     d.make_cluster = [this]() -> Result<std::unique_ptr<Cluster>> {
@@ -111,7 +106,7 @@ class ControllerTest : public ::testing::Test {
     return answer.ok() ? answer->body.at("rows").at(0) : Json::object();
   }
 
-  std::string folder_;
+  TempFolder folder_;
   ControllerConfig config;
   FakeCluster cluster{1'000'000};
   std::unique_ptr<Controller> controller;
