@@ -50,7 +50,12 @@ Result<LoadReport> load_checkpoint(FileSystem& files, Communicator& comm, Engine
 // Names ("step-40") in DIR, newest first; a missing DIR has none. Unfinished ones are no names.
 Result<std::vector<std::string>> list_checkpoints(FileSystem& files, const std::string& dir);
 
+// The file that a run locks in its checkpoint directory (base/file_lock.h), so that no other saves,
+// tidies or rewrites there.
+std::string checkpoint_lock_path(const std::string& dir);
+
 // Removes what interrupted saves and deletions left (step-N.tmp-*). One process only.
+// What cannot be removed is warned about.
 Status clean_leftovers(FileSystem& files, const std::string& dir);
 
 // Resolves a checkpoint (a step-N directory) or a checkpoint directory (its newest) to step-N's

@@ -78,6 +78,8 @@ Result<std::vector<std::string>> list_checkpoints(FileSystem& files, const std::
   return checkpoints;
 }
 
+std::string checkpoint_lock_path(const std::string& dir) { return dir + "/.lock"; }
+
 Status clean_leftovers(FileSystem& files, const std::string& dir) {
   if (!files.exists(dir)) return {};
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(dir));
@@ -85,7 +87,9 @@ Status clean_leftovers(FileSystem& files, const std::string& dir) {
     const size_t mark = name.find(".tmp-");
     if (mark == std::string::npos || step_of(name.substr(0, mark)) < 0) continue;
     log_info("removing '{}/{}', left by an interrupted save", dir, name);
-    RETURN_IF_ERROR(files.remove_all(dir + "/" + name));
+    if (Status status = files.remove_all(dir + "/" + name); !status.ok()) {
+      log_warning("{}", status.message());
+    }
   }
   return {};
 }
@@ -160,16 +164,27 @@ Result<LoadReport> load_checkpoint(FileSystem& files, Communicator& comm, Engine
     const Result<std::string> text =
         share(comm, 0, comm.rank() == 0 ? manifest_text() : Result<std::string>(""));
     if (!text.ok()) {
-      if (text.status().code() == StatusCode::kFailedPrecondition) return text.status();
+      // Neither is damage: an unknown version, and a file that may not be read.
+      if (text.status().code() == StatusCode::kFailedPrecondition ||
+          text.status().code() == StatusCode::kPermissionDenied) {
+        return text.status();
+      }
       report.damages.push_back(text.status().message());
       continue;
     }
     ASSIGN_OR_RETURN(Manifest manifest, manifest_from_text(*text));
+    if (manifest.cursor.step != step_of(name)) {
+      // A copy under another name would be taken for the newest at every start.
+      report.damages.push_back(fmt::format("{}: manifest.json is of step {}; give it its own name",
+                                           path, manifest.cursor.step));
+      continue;
+    }
     RETURN_IF_ERROR(check_compatible(config, fingerprint, manifest, path));
     Status damage;
     const Status imported = import_own_layers(files, path, manifest, engine, damage);
     RETURN_IF_ERROR(agree(comm, imported));
     damage = agree(comm, damage);
+    if (damage.code() == StatusCode::kPermissionDenied) return damage.with_context(path);
     if (!damage.ok()) {
       report.damages.push_back(fmt::format("{}: {}", path, damage.message()));
       continue;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/path.h"
 
 namespace flextrain::trainer {
 namespace {
@@ -26,6 +27,9 @@ Status failure(std::string_view action, const std::string& path, int error) {
   }
   if (error == EACCES || error == EPERM || error == EROFS) {
     return permission_denied("cannot {} '{}': {}", action, path, text);
+  }
+  if (error == EISDIR || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
+    return invalid_argument("cannot {} '{}': {}", action, path, text);
   }
   return internal_error("cannot {} '{}': {}", action, path, text);
 }
@@ -134,8 +138,7 @@ Status replace_file(FileSystem& files, const std::string& path, std::string_view
     (void)files.remove_all(temp);
     return status;
   }
-  const size_t slash = path.rfind('/');
-  return files.sync_directory(slash == std::string::npos ? "." : path.substr(0, slash));
+  return files.sync_directory(parent_folder(path));
 }
 
 }  // namespace flextrain::trainer

@@ -7,6 +7,8 @@
 namespace flextrain::trainer {
 namespace {
 
+constexpr int64_t kMaxCount = int64_t{1} << 56;  // steps and samples: no later sum overflows
+constexpr int kMaxScale = 1024;                  // beyond the exponents of a float
 constexpr const char* kFormat = "flextrain-checkpoint";
 
 // One text per value: sorted keys, and bytes that are no UTF-8 (a strange path) replaced instead of
@@ -72,6 +74,13 @@ Result<Manifest> manifest_from_text(std::string_view text) {
   });
   if (!decoded.ok()) return data_loss("{}", decoded.status().message());
   if (!*decoded) return data_loss("manifest.json: layers or config have the wrong type");
+  const TrainingCursor& at = manifest.cursor;
+  if (at.step < 0 || at.step > kMaxCount || at.consumed_samples < 0 ||
+      at.consumed_samples > kMaxCount || at.accumulation_scale < -kMaxScale ||
+      at.accumulation_scale > kMaxScale) {
+    return data_loss("manifest.json: step {}, consumed_samples {}, accumulation_scale {}: absurd",
+                     at.step, at.consumed_samples, at.accumulation_scale);
+  }
   ASSIGN_OR_RETURN(manifest.config, config_from_json(json["config"]));
   ASSIGN_OR_RETURN(manifest.plan, planner::plan_from_json(json["plan"]));
   for (const Json& item : json["layers"]) {

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "trainer/comm/communicator.h"
@@ -213,6 +214,9 @@ Result<std::unique_ptr<Communicator>> open_world(int* argc, char*** argv) {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized) return failed_precondition("open_world: called twice in one process");
+  // A process on its own needs no daemon beside it, which would want ssh or a shell to be there;
+  // for processes that a launcher started this changes nothing.
+  setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   int provided = 0;
   RETURN_IF_ERROR(
       mpi_status(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread"));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace flextrain::trainer {
@@ -44,6 +45,11 @@ bool in_range(const ConfigField& field, double value) {
 Status mismatch(const ConfigField& field, const ConfigValue& value) {
   return invalid_argument("{}.{} must be {}, not {}", field.section, field.name,
                           describe_field(field), value_text(value));
+}
+
+// As JSON's writer sees it, which throws on anything else.
+bool is_utf8(const std::string& text) {
+  return decode_json("text", [&] { return Json(text).dump().size(); }).ok();
 }
 
 template <typename Integer>
@@ -165,6 +171,11 @@ Status assign_field(const ConfigField& field, const ConfigValue& value) {
                  [&](std::string* target) -> Status {
                    const auto* text = std::get_if<std::string>(&value);
                    if (text == nullptr) return mismatch(field, value);
+                   if (!is_utf8(*text) || text->find('\0') != std::string::npos) {
+                     // Plans, manifests and reports are JSON.
+                     return invalid_argument("{}.{} must be UTF-8 text without NUL characters",
+                                             field.section, field.name);
+                   }
                    *target = *text;
                    return {};
                  },

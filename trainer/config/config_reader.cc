@@ -144,8 +144,12 @@ Result<TrainConfig> parse_train_config(std::string_view text, std::string_view f
 
 Result<TrainConfig> read_train_config(const std::string& path,
                                       const std::vector<std::string>& overrides) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
-  return parse_train_config(text, path, overrides);
+  const Result<std::string> text = read_file(path, kMaxConfigBytes);
+  if (!text.ok() && text.status().code() == StatusCode::kResourceExhausted) {
+    return invalid_argument("{}: no job.toml is that large", text.status().message());
+  }
+  if (!text.ok()) return text.status();
+  return parse_train_config(*text, path, overrides);
 }
 
 }  // namespace flextrain::trainer

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/data/prepare.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -24,6 +23,8 @@ namespace flextrain::trainer {
 namespace {
 
 constexpr int kSideVersion = 1;
+// Another run may be tokenising a huge text.
+constexpr std::chrono::hours kLockPatience{2};
 // Documents longer than this are cut into several index entries; the stream stays the same.
 constexpr size_t kMaxDocumentTokens = size_t{1} << 24;
 
@@ -35,32 +36,6 @@ std::string hash_hex(const void* data, size_t size) {
 std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
-
-// Exclusive flock for the life of the object; the file stays (removing it would let two in).
-class FileLock {
- public:
-  static Result<FileLock> acquire(const std::string& path) {
-    FileLock lock;
-    lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (lock.fd_ < 0) {
-      return permission_denied("cannot create the lock file '{}': {}", path, std::strerror(errno));
-    }
-    while (::flock(lock.fd_, LOCK_EX) != 0) {
-      if (errno != EINTR) {
-        return unavailable("cannot lock '{}': {}", path, std::strerror(errno));
-      }
-    }
-    return lock;
-  }
-  FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~FileLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
- private:
-  FileLock() = default;
-  int fd_ = -1;
-};
 
 std::string parent_of(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -159,15 +134,19 @@ Result<std::string> tokenizer_bytes(const TrainConfig& config, const Paths& path
   Result<std::string> model = read_file(paths.tokenizer);
   if (model.ok() || model.status().code() != StatusCode::kNotFound) return model;
   log_info("training a tokeniser of {} pieces on '{}'", config.tokenizer_vocab, config.text_path);
-  ASSIGN_OR_RETURN(std::string trained, train_tokenizer(text, config.tokenizer_vocab));
+  Result<std::string> trained = train_tokenizer(text, config.tokenizer_vocab);
+  if (!trained.ok()) {
+    return trained.status().with_context(fmt::format("data.text '{}'", config.text_path));
+  }
   RETURN_IF_ERROR(make_directories(parent_of(paths.tokenizer)));
-  RETURN_IF_ERROR(write_file_atomically(paths.tokenizer, trained));
+  RETURN_IF_ERROR(write_file_atomically(paths.tokenizer, *trained));
   return trained;
 }
 
-Result<PreparedData> prepare_from_text(const TrainConfig& config, const Paths& paths) {
+Result<PreparedData> prepare_from_text(const TrainConfig& config, const Paths& paths,
+                                       const std::function<bool()>& give_up) {
   RETURN_IF_ERROR(make_directories(parent_of(paths.prefix)));
-  ASSIGN_OR_RETURN(const FileLock lock, FileLock::acquire(paths.lock));
+  ASSIGN_OR_RETURN(const FileLock lock, FileLock::acquire(paths.lock, kLockPatience, give_up));
   ASSIGN_OR_RETURN(const MappedFile text_file, MappedFile::open(config.text_path));
   const std::string_view text = text_of(text_file);
   const Json side = read_side(paths);
@@ -244,10 +223,20 @@ Result<PreparedData> prepare_own_tokens(const TrainConfig& config, const Paths& 
 
 }  // namespace
 
-Result<PreparedData> prepare_data(const TrainConfig& config) {
+Result<PreparedData> prepare_data(const TrainConfig& config, const std::function<bool()>& give_up) {
   const Paths paths = paths_of(config);
   if (config.text_path.empty()) return prepare_own_tokens(config, paths);
-  return prepare_from_text(config, paths);
+  return prepare_from_text(config, paths, give_up);
+}
+
+Status check_still_prepared(const TrainConfig& config, const std::string& hash) {
+  if (config.text_path.empty()) return {};
+  const Paths paths = paths_of(config);
+  const Json side = read_side(paths);
+  if (!side.value("building", true) && side.value("hash", std::string()) == hash) return {};
+  return unavailable(
+      "another run has just changed '{}.bin'; give each run its own output.dir or data.tokens",
+      paths.prefix);
 }
 
 Result<int> vocab_for(const TrainConfig& config, const PreparedData& data) {

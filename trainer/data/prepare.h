@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -27,7 +28,14 @@ struct PreparedData {
 // kept beside them where the folder can be written.
 // Errors: kNotFound, kInvalidArgument, kDataLoss for text and files that cannot be used; never
 // overwrites token files that it did not make (kAlreadyExists).
-Result<PreparedData> prepare_data(const TrainConfig& config);
+// Another process that prepares the same files is waited for, no longer than until `give_up` says
+// so (kAborted).
+Result<PreparedData> prepare_data(const TrainConfig& config,
+                                  const std::function<bool()>& give_up = {});
+
+// After the token file has been opened: is it still the one of `hash`? kUnavailable when another
+// run, with another text, replaced it in between.
+Status check_still_prepared(const TrainConfig& config, const std::string& hash);
 
 // model.vocab for this data: the configured value (checked against the largest token) or the
 // tokeniser's size.

@@ -12,6 +12,7 @@ namespace {
 // Training on more lines than this gains little and costs memory; the first ones are taken, so that
 // the result stays deterministic.
 constexpr const char* kMaxTrainingLines = "2000000";
+constexpr size_t kMaxLineBytes = 1'000'000;  // SentencePiece passes longer ones over
 
 class LineIterator : public sentencepiece::SentenceIterator {
  public:
@@ -38,6 +39,14 @@ class LineIterator : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
+// Does any line have few enough bytes to be trained on?
+bool any_line_fits(std::string_view text) {
+  for (LineIterator lines(text); !lines.done(); lines.Next()) {
+    if (lines.value().size() <= kMaxLineBytes) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -47,6 +56,12 @@ struct Tokenizer::Impl {
 Result<std::string> train_tokenizer(std::string_view text, int vocab) {
   LineIterator lines(text);
   if (lines.done()) return invalid_argument("the text is empty");
+  if (!any_line_fits(text)) {
+    return invalid_argument(
+        "every line is longer than {} bytes, no tokeniser can be trained on such; break them into "
+        "lines",
+        kMaxLineBytes);
+  }
   const std::unordered_map<std::string, std::string> options = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocab)},
@@ -57,7 +72,7 @@ Result<std::string> train_tokenizer(std::string_view text, int vocab) {
       {"num_threads", "1"},
       {"input_sentence_size", kMaxTrainingLines},
       {"shuffle_input_sentence", "false"},
-      {"max_sentence_length", "1000000"},
+      {"max_sentence_length", std::to_string(kMaxLineBytes)},
       {"minloglevel", "2"},
   };
   std::string model;

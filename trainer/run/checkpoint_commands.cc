@@ -2,8 +2,11 @@
 // digest and reshard: commands over a checkpoint on disk, one process.
 #include <fmt/ranges.h>
 
+#include <chrono>
+#include <optional>
 #include <vector>
 
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/run/commands.h"
@@ -12,6 +15,8 @@
 
 namespace flextrain::trainer {
 namespace {
+
+constexpr std::chrono::seconds kLockPatience{5};  // a run holds its directory for hours
 
 Result<std::string> digest_of(const std::string& given) {
   FileSystem& files = posix_file_system();
@@ -41,6 +46,13 @@ std::vector<std::vector<int>> holders(const planner::Plan& plan) {
 Status reshard(const ReshardOptions& options) {
   FileSystem& files = posix_file_system();
   ASSIGN_OR_RETURN(const std::string path, resolve_checkpoint(files, options.checkpoint));
+  std::optional<FileLock> lock;
+  if (!options.dry_run) {
+    const size_t slash = path.rfind('/');
+    const std::string dir = slash == std::string::npos ? "." : path.substr(0, slash);
+    ASSIGN_OR_RETURN(FileLock taken, FileLock::acquire(checkpoint_lock_path(dir), kLockPatience));
+    lock.emplace(std::move(taken));
+  }
   ASSIGN_OR_RETURN(Manifest manifest, verify_checkpoint(files, path));
   Result<planner::Plan> target =
       options.plan_file.empty()

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // flextrain-trainer: reads the command line and calls one of the commands.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/exit_code.h"
@@ -11,6 +13,15 @@
 
 namespace flextrain::trainer {
 namespace {
+
+constexpr int kMostRanks = 1 << 20;
+
+// For commands whose result is what they print: one that did not arrive is a failure.
+int printed(int code) {
+  if (stdout_arrived() || code != kExitComplete) return code;
+  log_error("the result could not be written to standard output");
+  return kExitFailed;
+}
 
 // Runs a command over all ranks and leaves MPI in order.
 template <typename Command>
@@ -67,24 +78,24 @@ int run(int argc, char** argv) {
       reshard_app->add_option("--plan", reshard.plan_file, "the layout as a Plan (JSON)");
   CLI::Option* reshard_pp =
       reshard_app->add_option("--pp", reshard.pipeline_parallel, "pipeline degree")
-          ->check(CLI::PositiveNumber)
+          ->check(CLI::Range(1, kMostRanks))
           ->excludes(reshard_plan);
   reshard_app->add_option("--dp", reshard.data_parallel, "data-parallel degree")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostRanks))
       ->needs(reshard_pp);
   reshard_app->add_flag("--dry-run", reshard.dry_run, "only show");
 
   BenchOptions bench;
   CLI::App* bench_app = app.add_subcommand("bench", "time some steps; leaves checkpoints alone");
   add_job_options(*bench_app, bench.train);
-  bench_app->add_option("--steps", bench.steps, "timed steps")->check(CLI::PositiveNumber);
+  bench_app->add_option("--steps", bench.steps, "timed steps")->check(CLI::Range(1, 1'000'000));
 
   PlanOptions plan;
   CLI::App* plan_app = app.add_subcommand("plan", "print the Plan and the scale table for N GPUs");
   plan_app->add_option("JOB.toml", plan.job_file, "configuration")->required();
   plan_app->add_option("--set", plan.overrides, "section.key=value; repeatable")
       ->allow_extra_args(false);
-  plan_app->add_option("--gpus", plan.gpus, "GPUs")->required()->check(CLI::PositiveNumber);
+  plan_app->add_option("--gpus", plan.gpus, "GPUs")->required()->check(CLI::Range(1, kMostRanks));
   plan_app->add_option("--profile", plan.profile_file, "default: output.dir/profile.json");
   plan_app->add_option("-o,--output", plan.output_file, "write the Plan as JSON");
 
@@ -96,14 +107,15 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitComplete : kExitUnusable;
   }
-  if (digest_app->parsed()) return digest_command(checkpoint);
+  if (digest_app->parsed()) return printed(digest_command(checkpoint));
   if (fingerprint_app->parsed()) {
-    return fingerprint_command(fingerprint.job_file, fingerprint.overrides);
+    return printed(fingerprint_command(fingerprint.job_file, fingerprint.overrides));
   }
-  if (reshard_app->parsed()) return reshard_command(reshard);
-  if (plan_app->parsed()) return plan_command(plan);
+  if (reshard_app->parsed()) return printed(reshard_command(reshard));
+  if (plan_app->parsed()) return printed(plan_command(plan));
   if (bench_app->parsed()) {
-    return on_all_ranks(argc, argv, [&](Communicator& w) { return bench_command(w, bench); });
+    return on_all_ranks(argc, argv,
+                        [&](Communicator& w) { return printed(bench_command(w, bench)); });
   }
   // Before MPI starts, so that a request that comes early is kept and not fatal.
   catch_stop_signals();
@@ -115,6 +127,9 @@ int run(int argc, char** argv) {
 }  // namespace flextrain::trainer
 
 int main(int argc, char** argv) {
+  flextrain::keep_standard_streams();
+  // Whoever reads the log may leave; training goes on, and results that nobody got are said.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return flextrain::trainer::run(argc, argv);
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 #include "trainer/run/metrics_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,8 +12,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "trainer/run/stop_signal.h"
 
 namespace flextrain::trainer {
+namespace {
+constexpr std::chrono::seconds kLockPatience{45};  // as for the checkpoint directory
+}  // namespace
 
 SplitMetrics split_metrics(const std::string& text, int64_t last_step) {
   SplitMetrics split;
@@ -32,6 +37,7 @@ SplitMetrics split_metrics(const std::string& text, int64_t last_step) {
 }
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, int64_t last_step) {
+  ASSIGN_OR_RETURN(FileLock lock, FileLock::acquire(path + ".lock", kLockPatience, stop_requested));
   const Result<std::string> old = read_file(path);
   if (!old.ok() && old.status().code() != StatusCode::kNotFound) return old.status();
   if (old.ok()) {
@@ -42,13 +48,17 @@ Result<MetricsFile> MetricsFile::open(const std::string& path, int64_t last_step
       RETURN_IF_ERROR(write_file_atomically(path, split.kept));
     }
   }
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return permission_denied("cannot open '{}': {}", path, std::strerror(errno));
-  return MetricsFile(fd, path);
+  return MetricsFile(fd, path, std::move(lock));
 }
 
 MetricsFile::MetricsFile(MetricsFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)),
+      lock_(std::move(other.lock_)),
+      waiting_(std::move(other.waiting_)),
+      waiting_lines_(other.waiting_lines_) {}
 
 MetricsFile::~MetricsFile() {
   if (fd_ >= 0) ::close(fd_);
@@ -69,10 +79,22 @@ Status MetricsFile::append(const StepMetrics& m) {
     json["eval_loss"] = *m.eval_loss;
     json["eval_loss_hex"] = format_hex_double(*m.eval_loss);
   }
-  const std::string line = json.dump() + "\n";
-  if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    return resource_exhausted("cannot append to '{}': {}", path_, std::strerror(errno));
+  waiting_ += json.dump() + "\n";
+  ++waiting_lines_;
+  struct stat before = {};
+  if (::fstat(fd_, &before) != 0) {
+    return internal_error("cannot look at '{}': {}", path_, std::strerror(errno));
   }
+  errno = ENOSPC;  // what a write that ends early means
+  const ssize_t written = ::write(fd_, waiting_.data(), waiting_.size());
+  if (written != static_cast<ssize_t>(waiting_.size())) {
+    const int error = errno;
+    // No half lines: the whole comes with the next step.
+    if (written > 0) (void)!::ftruncate(fd_, before.st_size);
+    return resource_exhausted("cannot append to '{}': {}", path_, std::strerror(error));
+  }
+  waiting_.clear();
+  waiting_lines_ = 0;
   return {};
 }
 

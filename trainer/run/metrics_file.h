@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/file_lock.h"
 #include "base/status.h"
 
 namespace flextrain::trainer {
@@ -22,17 +23,25 @@ class MetricsFile {
  public:
   // Opens PATH for appending and first takes out every line of a step after `last_step` (steps that
   // a crash undid) and every line that is not whole; they go to PATH.undone, so that a run with
-  // another checkpoint.dir but the same output.dir loses nothing.
+  // another checkpoint.dir but the same output.dir loses nothing. PATH.lock keeps two runs from
+  // doing so at once (kUnavailable; kAborted after a stop signal).
   static Result<MetricsFile> open(const std::string& path, int64_t last_step);
   MetricsFile(MetricsFile&& other) noexcept;
   ~MetricsFile();
-  // One write per line, so that readers see whole lines.
+  // One write per line, so that readers see whole lines. When the disk is full the line waits and
+  // is written before the next one: the caller may warn and go on.
   Status append(const StepMetrics& metrics);
+  // Lines that wait.
+  int64_t waiting() const { return waiting_lines_; }
 
  private:
-  MetricsFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  MetricsFile(int fd, std::string path, FileLock lock)
+      : fd_(fd), path_(std::move(path)), lock_(std::move(lock)) {}
   int fd_ = -1;
   std::string path_;
+  FileLock lock_;
+  std::string waiting_;
+  int64_t waiting_lines_ = 0;
 };
 
 // The lines of `text` with a step up to `last_step`, and the others.

@@ -9,6 +9,7 @@
 #include "trainer/data/prepare.h"
 #include "trainer/engine/engine.h"
 #include "trainer/run/plan_choice.h"
+#include "trainer/run/stop_signal.h"
 
 namespace flextrain::trainer {
 namespace {
@@ -26,7 +27,7 @@ Result<std::string> open_on_root(const TrainOptions& options, const ControlDir& 
                                  int ranks) {
   ASSIGN_OR_RETURN(TrainConfig config, read_train_config(options.job_file, options.overrides));
   RETURN_IF_ERROR(make_directories(config.output_dir));
-  ASSIGN_OR_RETURN(const PreparedData data, prepare_data(config));
+  ASSIGN_OR_RETURN(const PreparedData data, prepare_data(config, stop_requested));
   ASSIGN_OR_RETURN(config.model.vocab, vocab_for(config, data));
   ASSIGN_OR_RETURN(const planner::Plan plan, choose_plan(config, options, control, ranks));
   RETURN_IF_ERROR(check_plan(plan, config, ranks));
@@ -70,8 +71,10 @@ Result<Session> open_session(Communicator& world, const TrainOptions& options,
   };
   Result<Dataset> dataset = open_dataset();
   RETURN_IF_ERROR(agree(world, dataset.status()));
-  return Session{std::move(config), std::move(plan), fingerprint,
-                 json["data_hash"].get<std::string>(), *std::move(dataset)};
+  const std::string data_hash = json["data_hash"].get<std::string>();
+  RETURN_IF_ERROR(
+      agree(world, world.rank() == 0 ? check_still_prepared(config, data_hash) : Status()));
+  return Session{std::move(config), std::move(plan), fingerprint, data_hash, *std::move(dataset)};
 }
 
 }  // namespace flextrain::trainer

@@ -1,21 +1,40 @@
 // SPDX-License-Identifier: MIT
 // flextrain-trainer train: opens the session, trains, and turns the outcome into an exit code.
+#include <chrono>
 #include <cstdio>
+#include <optional>
 
+#include "base/file.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/collective.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/exit_code.h"
 #include "trainer/run/session.h"
+#include "trainer/run/stop_signal.h"
 #include "trainer/run/train_loop.h"
 
 namespace flextrain::trainer {
 namespace {
 
-// Rank 0 tidies the checkpoint directory and applies --fresh and `resume`.
-Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& options) {
+// Longer than a trainer that was told to leave needs to save a small state; a dead node's locks may
+// outlive it on NFS, then the agent tries again.
+constexpr std::chrono::seconds kLockPatience{45};
+
+// Rank 0 takes the checkpoint directory for this run alone, tidies it and applies --fresh and
+// `resume`. That it can be written is found out here and not after hours, at the first save.
+Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& options,
+                              std::optional<FileLock>& lock) {
   FileSystem& files = posix_file_system();
+  if (options.require_checkpoint && !files.exists(config.checkpoint_dir)) {
+    return not_found("resume: '{}' holds no checkpoint; begin with `train`", config.checkpoint_dir);
+  }
+  RETURN_IF_ERROR(make_directories(config.checkpoint_dir).with_context("checkpoint.dir"));
+  Result<FileLock> taken =
+      FileLock::acquire(checkpoint_lock_path(config.checkpoint_dir), kLockPatience, stop_requested);
+  if (!taken.ok()) return taken.status().with_context("checkpoint.dir");
+  lock.emplace(*std::move(taken));
   RETURN_IF_ERROR(clean_leftovers(files, config.checkpoint_dir));
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    list_checkpoints(files, config.checkpoint_dir));
@@ -32,9 +51,10 @@ Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& opt
 
 // Fresh weights, or the newest intact checkpoint.
 Result<TrainingCursor> load_state(Communicator& world, const TrainOptions& options,
-                                  const Session& session, Engine& engine) {
+                                  const Session& session, Engine& engine,
+                                  std::optional<FileLock>& lock) {
   const Status ready =
-      world.rank() == 0 ? prepare_checkpoint_dir(session.config, options) : Status();
+      world.rank() == 0 ? prepare_checkpoint_dir(session.config, options, lock) : Status();
   RETURN_IF_ERROR(agree(world, ready));
   ASSIGN_OR_RETURN(const LoadReport report, load_checkpoint(posix_file_system(), world, engine,
                                                             session.config, session.fingerprint));
@@ -71,7 +91,9 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
                planner::numerics_name(session.config.numerics), session.fingerprint);
     control.phase_ended("init");
   }
-  ASSIGN_OR_RETURN(const TrainingCursor cursor, load_state(world, options, session, **engine));
+  std::optional<FileLock> lock;  // rank 0's, to the end of the run
+  ASSIGN_OR_RETURN(const TrainingCursor cursor,
+                   load_state(world, options, session, **engine, lock));
   if (root) control.phase_ended("load");
   if (cursor.step >= session.config.steps) {
     if (root) {
@@ -87,7 +109,7 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
     if (world.size() == 1) return end.status();
     // Other ranks may be inside a collective: nothing but an abort reaches them.
     log_error("rank {}: {}", world.rank(), end.status().message());
-    abort_world(kExitFailed);
+    abort_world(exit_code_for(end.status()));
   }
   // Before the barrier: mpirun ends the others as soon as the first rank has left with a non-zero
   // code.
@@ -104,6 +126,10 @@ int train_command(Communicator& world, const TrainOptions& options) {
   const Result<int> code = train(world, options, control);
   if (code.ok()) return *code;
   // These failures are agreed on: every rank is here.
+  if (code.status().code() == StatusCode::kAborted && stop_requested()) {
+    if (world.rank() == 0) log_info("{}", code.status().message());
+    return kExitCheckpointed;
+  }
   if (world.rank() == 0) log_error("{}", code.status().message());
   return exit_code_for(code.status());
 }

@@ -60,9 +60,13 @@ Result<LoopEnd> TrainLoop::run() {
       if (!saved) return internal_error("training is complete, but its end could not be saved");
       break;
     }
-    if (decision.stop && saved) return LoopEnd::kStopRequested;
+    if (decision.stop && saved) {
+      say_what_is_missing();
+      return LoopEnd::kStopRequested;
+    }
   }
   if (is_root()) progress_.finish();
+  say_what_is_missing();
   return LoopEnd::kComplete;
 }
 
@@ -75,7 +79,7 @@ Result<StepResult> TrainLoop::one_step() {
                    engine_.train_step(cursor_.step, cursor_.consumed_samples, session_.dataset,
                                       stop_requested() || clock_asks, profile));
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    return aborted(
+    return failed_precondition(
         "step {}: loss {}, gradient norm {}: training has diverged. Checkpoints are as they were; "
         "resume from one with a lower optimizer.learning_rate",
         cursor_.step + 1, result.loss, result.grad_norm);
@@ -124,7 +128,18 @@ Status TrainLoop::report_step(const StepResult& result, double seconds,
   metrics.gpus = gpus;
   metrics.plan_id = plan_id_;
   metrics.eval_loss = eval_loss;
-  RETURN_IF_ERROR(metrics_->append(metrics));
+  // Not worth a training: the lines wait for room.
+  const bool waited = metrics_->waiting() > 0;
+  const Status appended = metrics_->append(metrics);
+  if (appended.ok() == waited) {
+    progress_.finish();
+    if (waited) {
+      log_info("metrics.jsonl is written again, no line is missing");
+    } else {
+      log_warning("{}; training goes on, the lines are kept until there is room",
+                  appended.message());
+    }
+  }
   const bool last = cursor_.step == config_.steps;
   progress_.show({cursor_.step, config_.steps, result.loss, rate, seconds, gpus},
                  last || eval_loss.has_value());
@@ -138,6 +153,12 @@ Status TrainLoop::report_step(const StepResult& result, double seconds,
                     gpus,         plan_id_};
   control_.write_progress(last_progress_, last);
   return {};
+}
+
+void TrainLoop::say_what_is_missing() const {
+  if (!is_root() || metrics_->waiting() == 0) return;
+  log_error("the last {} lines of metrics.jsonl could not be written; the checkpoint is complete",
+            metrics_->waiting());
 }
 
 Status TrainLoop::profile_if_complete() {

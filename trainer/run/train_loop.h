@@ -38,6 +38,7 @@ class TrainLoop {
   Result<Decision> decide(bool any_flag);
   Result<std::optional<double>> evaluate_if_due();
   Status report_step(const StepResult& result, double seconds, std::optional<double> eval_loss);
+  void say_what_is_missing() const;
   Status profile_if_complete();
   void report_profile();
   // True when the state is on disk.
