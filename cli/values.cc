@@ -4,24 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "base/text.h"
+
 namespace flextrain::cli {
-namespace {
-
-// Bytes of the UTF-8 character that begins `text`, 0 when it is malformed.
-size_t utf8_length(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const size_t length = first < 0x80             ? 1
-                        : (first & 0xe0) == 0xc0 ? 2
-                        : (first & 0xf0) == 0xe0 ? 3
-                        : (first & 0xf8) == 0xf0 ? 4
-                                                 : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
-  return length;
-}
-
-}  // namespace
 
 const Json& member(const Json& row, std::string_view key) {
   static const Json kNull;
@@ -53,25 +38,7 @@ bool bool_of(const Json& row, std::string_view key) {
   return value.is_boolean() && value.get<bool>();
 }
 
-std::string printable(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const size_t length = utf8_length(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    // C0, DEL and the C1 controls (U+0080 … U+009F).
-    const bool control =
-        first < 0x20 || first == 0x7f ||
-        (first == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
-    if (length == 0 || control) {
-      out += '?';
-      text.remove_prefix(length == 0 ? 1 : length);
-    } else {
-      out += text.substr(0, length);
-      text.remove_prefix(length);
-    }
-  }
-  return out;
-}
+std::string printable(std::string_view text) { return flextrain::printable(text, text.size()); }
 
 size_t width_of(std::string_view utf8) {
   size_t count = 0;
