@@ -86,6 +86,11 @@ void FakeCluster::requeue(uint32_t job_id) {
   schedule();
 }
 
+void FakeCluster::suspend(uint32_t job_id, bool stop) {
+  std::lock_guard lock(mutex_);
+  jobs_.at(job_id).state = stop ? JobState::kSuspended : JobState::kRunning;
+}
+
 void FakeCluster::fail_node(const std::string& name) {
   std::lock_guard lock(mutex_);
   NodeRecord* failed = node(name);

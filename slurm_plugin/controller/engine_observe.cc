@@ -248,14 +248,16 @@ void Engine::sweep_orphans(const ClusterView& view) {
 
 void Engine::check_agent(ManagedJob& job) {
   if (finished(job.state) || !job.row.registered) return;
-  if (job.record.state == JobState::kSuspended) {
-    job.last_heard = now();  // it cannot speak
-    return;
-  }
+  const bool suspended = job.record.state == JobState::kSuspended;
+  // A suspended one cannot speak, and on its base it keeps nothing from anybody. Companions it
+  // would hold unused for as long as it sleeps.
+  if (suspended && job.companions.empty()) job.last_heard = now();
   if (now() - job.last_heard <= config_.agent_timeout) return;
   job.row.registered = false;
   apply(job, ElasticEvent::kAgentGone,
-        fmt::format("its agent has been silent for {} s", now() - job.last_heard));
+        fmt::format("{} for {} s",
+                    suspended ? "the job has been suspended" : "its agent has been silent",
+                    now() - job.last_heard));
 }
 
 void Engine::check_deadline(ManagedJob& job) {

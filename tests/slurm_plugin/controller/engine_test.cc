@@ -319,6 +319,28 @@ TEST_F(EngineTest, CompanionsGoWhenTheAgentIsSilent) {
   EXPECT_THAT(rig.cluster.companions(), IsEmpty());
 }
 
+// A suspended base once kept its companions, unused, for as long as it slept.
+TEST_F(EngineTest, CompanionsOfASuspendedBaseGo) {
+  begin(2);
+  const uint32_t id = steady_base();
+  rig.cluster.suspend(id, true);
+  rig.step(rig.config.agent_timeout + 1);
+  EXPECT_EQ(rig.state(id), "steady");  // silent, but it holds nothing that others could have
+  rig.cluster.suspend(id, false);
+  grow(id);
+  rig.cluster.suspend(id, true);
+  rig.step(rig.config.agent_timeout / 2);
+  EXPECT_EQ(rig.cluster.companions().size(), 1u);
+  rig.step(rig.config.agent_timeout / 2 + 2);
+  rig.step(1);
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_THAT(rig.job(id)->row.state_reason, HasSubstr("suspended"));
+  rig.cluster.suspend(id, false);
+  TestAgent agent(rig, id);
+  EXPECT_EQ(agent.register_base()->answer_->error, "");
+  EXPECT_EQ(rig.state(id), "steady");
+}
+
 TEST_F(EngineTest, ARequeuedBaseIsANewRun) {
   begin(3);
   const uint32_t id = steady_base();
