@@ -16,7 +16,6 @@
 namespace flextrain::cli {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
 constexpr const char* kKinds[] = {"grow", "refuse", "shrink", "abort"};
 
 struct Options {
@@ -174,7 +173,7 @@ void add_filter_options(CLI::App& command, Options& options) {
 
 AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& environment) {
   CLI::App app{"What flextrain's elastic jobs do, and why.", "sflex"};
-  app.set_version_flag("-V,--version", std::string("sflex ") + kVersion);
+  app.set_version_flag("-V,--version", "sflex " FLEXTRAIN_VERSION);
   app.require_subcommand(1);
   Options options;
   CLI::App* jobs = app.add_subcommand("jobs", "The elastic jobs");

@@ -21,7 +21,7 @@ Status WriterLock::acquire(const std::string& path, const std::string& database)
   if (fd_ < 0) {
     const int error = errno;
     if (error == ENOENT)
-      return not_found("the folder of database {} does not exist; create it or set StorePath",
+      return not_found("the folder of database {} does not exist; create it or set DatabasePath",
                        database);
     if (error == EACCES || error == EROFS)
       return permission_denied("{}: {}; the controller must be able to write there", path,

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "base/errno_status.h"
 #include "base/file.h"
 #include "base/path.h"
 
@@ -18,21 +18,6 @@ namespace flextrain::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-Status failure(std::string_view action, const std::string& path, int error) {
-  const char* text = std::strerror(error);
-  if (error == ENOENT) return not_found("cannot {} '{}': {}", action, path, text);
-  if (error == ENOSPC || error == EDQUOT) {
-    return resource_exhausted("cannot {} '{}': {}", action, path, text);
-  }
-  if (error == EACCES || error == EPERM || error == EROFS) {
-    return permission_denied("cannot {} '{}': {}", action, path, text);
-  }
-  if (error == EISDIR || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
-    return invalid_argument("cannot {} '{}': {}", action, path, text);
-  }
-  return internal_error("cannot {} '{}': {}", action, path, text);
-}
 
 class PosixFile : public WritableFile {
  public:
@@ -45,18 +30,18 @@ class PosixFile : public WritableFile {
       const ssize_t written = ::write(fd_, data.data(), data.size());
       if (written < 0) {
         if (errno == EINTR) continue;
-        return failure("write", path_, errno);
+        return errno_status("write", path_, errno);
       }
       data.remove_prefix(static_cast<size_t>(written));
     }
     return {};
   }
   Status sync() override {
-    if (::fsync(fd_) != 0) return failure("sync", path_, errno);
+    if (::fsync(fd_) != 0) return errno_status("sync", path_, errno);
     return {};
   }
   Status close() override {
-    if (::close(std::exchange(fd_, -1)) != 0) return failure("close", path_, errno);
+    if (::close(std::exchange(fd_, -1)) != 0) return errno_status("close", path_, errno);
     return {};
   }
 
@@ -69,7 +54,7 @@ class PosixFileSystem : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return failure("create", path, errno);
+    if (fd < 0) return errno_status("create", path, errno);
     return std::unique_ptr<WritableFile>(std::make_unique<PosixFile>(fd, path));
   }
   Result<std::string> read(const std::string& path) override {
@@ -82,14 +67,14 @@ class PosixFileSystem : public FileSystem {
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
       names.push_back(entry->path().filename().string());
     }
-    if (error) return failure("list", path, error.value());
+    if (error) return errno_status("list", path, error.value());
     std::sort(names.begin(), names.end());
     return names;
   }
   Result<int64_t> file_size(const std::string& path) override {
     std::error_code error;
     const auto size = fs::file_size(path, error);
-    if (error) return failure("measure", path, error.value());
+    if (error) return errno_status("measure", path, error.value());
     return static_cast<int64_t>(size);
   }
   bool exists(const std::string& path) override {
@@ -101,14 +86,14 @@ class PosixFileSystem : public FileSystem {
   }
   Status rename(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) {
-      return failure(fmt::format("rename '{}' to", from), to, errno);
+      return errno_status(fmt::format("rename '{}' to", from), to, errno);
     }
     return {};
   }
   Status remove_all(const std::string& path) override {
     std::error_code error;
     fs::remove_all(path, error);
-    if (error) return failure("remove", path, error.value());
+    if (error) return errno_status("remove", path, error.value());
     return {};
   }
   Status sync_directory(const std::string& path) override {

@@ -23,9 +23,10 @@ double learning_rate_at(const TrainConfig& config, int64_t consumed) {
 
 AdamParams adam_params_at(const TrainConfig& config, int64_t consumed) {
   const OptimizerConfig& o = config.optimizer;
+  const int64_t step = consumed / config.global_batch + 1;
   const auto correction = [&](double beta) {
-    const long double step = static_cast<long double>(consumed / config.global_batch + 1);
-    return static_cast<float>(1.0L / (1.0L - std::pow(static_cast<long double>(beta), step)));
+    return static_cast<float>(
+        1.0L / (1.0L - std::pow(static_cast<long double>(beta), static_cast<long double>(step))));
   };
   AdamParams params;
   params.learning_rate = static_cast<float>(learning_rate_at(config, consumed));

@@ -40,17 +40,21 @@ int on_all_ranks(int argc, char** argv, Command&& command) {
   return code;
 }
 
-void add_job_options(CLI::App& app, TrainOptions& options) {
-  app.add_option("JOB.toml", options.job_file, "configuration (docs/trainer-config.md)")
-      ->required();
-  app.add_option("--set", options.overrides, "section.key=value, over the file; repeatable")
+void add_configuration(CLI::App& app, std::string& job_file, std::vector<std::string>& overrides) {
+  app.add_option("JOB.toml", job_file, "configuration (docs/trainer-config.md)")->required();
+  app.add_option("--set", overrides, "section.key=value, over the file; repeatable")
       ->allow_extra_args(false);
+}
+
+void add_job_options(CLI::App& app, TrainOptions& options) {
+  add_configuration(app, options.job_file, options.overrides);
   app.add_option("--plan", options.plan_file, "execute this Plan (JSON)");
 }
 
 int run(int argc, char** argv) {
   CLI::App app("flextrain-trainer: trains a language model under a Plan, elastically");
   app.require_subcommand(1);
+  app.set_version_flag("--version", FLEXTRAIN_VERSION);
   TrainOptions train, resume;
   CLI::App* train_app =
       app.add_subcommand("train", "train; continues from the newest intact checkpoint");
@@ -68,7 +72,7 @@ int run(int argc, char** argv) {
   TrainOptions fingerprint;
   CLI::App* fingerprint_app =
       app.add_subcommand("fingerprint", "print this node's numerics fingerprint for a job");
-  add_job_options(*fingerprint_app, fingerprint);
+  add_configuration(*fingerprint_app, fingerprint.job_file, fingerprint.overrides);
 
   ReshardOptions reshard;
   CLI::App* reshard_app = app.add_subcommand(
@@ -92,9 +96,7 @@ int run(int argc, char** argv) {
 
   PlanOptions plan;
   CLI::App* plan_app = app.add_subcommand("plan", "print the Plan and the scale table for N GPUs");
-  plan_app->add_option("JOB.toml", plan.job_file, "configuration")->required();
-  plan_app->add_option("--set", plan.overrides, "section.key=value; repeatable")
-      ->allow_extra_args(false);
+  add_configuration(*plan_app, plan.job_file, plan.overrides);
   plan_app->add_option("--gpus", plan.gpus, "GPUs")->required()->check(CLI::Range(1, kMostRanks));
   plan_app->add_option("--profile", plan.profile_file, "default: output.dir/profile.json");
   plan_app->add_option("-o,--output", plan.output_file, "write the Plan as JSON");
