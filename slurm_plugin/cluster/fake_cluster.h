@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "slurm_plugin/cluster/cluster.h"
@@ -18,7 +19,8 @@ namespace flextrain::slurm_plugin {
 
 class FakeCluster : public Cluster {
  public:
-  explicit FakeCluster(int64_t now, std::string name = "fake") : now_(now), name_(name) {}
+  explicit FakeCluster(int64_t now, std::string name = "fake")
+      : now_(now), name_(std::move(name)) {}
 
   // Set-up.
   void add_partition(const std::string& name);  // holds every node added afterwards
