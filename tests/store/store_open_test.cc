@@ -69,6 +69,8 @@ TEST_F(StoreOpenTest, MissingFolder) {
   const Status status = Store::open(options_).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_NE(status.message().find("no/such"), std::string::npos);
+  // It once named a key that flextrain.conf does not have.
+  EXPECT_NE(status.message().find("set DatabasePath"), std::string::npos);
 }
 
 TEST_F(StoreOpenTest, SecondWriterIsRefusedAndNamed) {
