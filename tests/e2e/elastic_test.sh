@@ -13,6 +13,7 @@ flextrain_cluster "$(flextrain_conf Gate=none RemainingTimeGuard=no)" --gpus 1
 eval "$(vc env)"
 prepare_training alice
 
+no_companions() { ! vc exec ctl squeue -h -o %j | grep -q -- -companion; }
 rigid() { # submits bob's job for 4 of the 6 nodes and waits until it runs: prints id and seconds
   local start job
   start=$(now)
@@ -44,6 +45,30 @@ test_give_back() {
   done
   echo "# the rigid jobs waited ${waits[*]} s, median $(printf '%s\n' "${waits[@]}" | median)"
   assert_le "$(printf '%s\n' "${waits[@]}" | median)" 15 "median wait of a rigid job in seconds"
+}
+
+test_switched_off() { # at a reconfigure; a pipe in the file's place holds nobody
+  local job conf=$VC_SLURM_ETC/flextrain.conf keep start
+  job=$(cat "$VC_ROOT/long.id")
+  wait_grown alice "$job"
+  keep=$(cat "$conf")
+  printf '%s\nEnabled=no\n' "$keep" >"$conf"
+  vc exec ctl scontrol reconfigure
+  start=$(now)
+  wait_for 30 "no companion left" no_companions
+  echo "# companions gone $(since "$start") s after Enabled=no"
+  job_is "$job" RUNNING || fail "the elastic job is $(job_state "$job")"
+  assert_contains "$(user alice sflex decisions -j "$job")" "elasticity was switched off"
+  rm "$conf"
+  mkfifo "$conf"
+  start=$(now)
+  vc exec ctl timeout 20 scontrol reconfigure
+  assert_le "$(since "$start")" 8 "seconds of a reconfigure with a pipe for flextrain.conf"
+  assert_contains "$(ctld_log)" "is a pipe, not a file"
+  rm "$conf"
+  printf '%s\n' "$keep" >"$conf"
+  vc exec ctl scontrol reconfigure
+  wait_grown alice "$job"
 }
 
 test_controller_dies() {
@@ -99,6 +124,7 @@ test_exact() {
 
 e2e_case "grows into idle GPUs, companions belong to the user" test_grow
 e2e_case "rigid jobs get the GPUs back, 5 times" test_give_back
+e2e_case "Enabled=no at a reconfigure gives the companions back" test_switched_off
 e2e_case "training goes on while slurmctld is dead, and is controlled again afterwards" test_controller_dies
 e2e_case "power loss of a companion's node" test_power_loss
 e2e_case "losses and digest equal the straight run's" test_exact
