@@ -15,8 +15,8 @@ TEST(Gate, NamesRoundTrip) {
   EXPECT_EQ(parse_gate("poisson").status().code(), StatusCode::kInvalidArgument);
 }
 
-// Worked out by hand: at 300 s and S = 2 the printed gate admits λ up to 12.3 per hour, the other two
-// 3.06 and 2.04 (P_th = 0.6).
+// Worked out by hand: at 300 s and S = 2 the printed gate admits λ up to 12.3 per hour, the other
+// two 3.06 and 2.04 (P_th = 0.6).
 TEST(Gate, LargestAdmittedRate) {
   const auto admitted = [](Gate gate, double per_hour) {
     return benefit_probability(gate, per_hour / 3600, 300, 2) > 0.6;
