@@ -11,3 +11,11 @@ function(flextrain_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
 endfunction()
+
+# flextrain_runs_mpi(TEST...): Open MPI keeps memory until the process ends, which the leak checker
+# of the sanitizers would report.
+function(flextrain_runs_mpi)
+  if(FLEXTRAIN_SANITIZE)
+    set_tests_properties(${ARGN} PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
+  endif()
+endfunction()
