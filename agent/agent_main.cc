@@ -16,13 +16,17 @@
 #include "agent/control_dir.h"
 #include "agent/controller_link.h"
 #include "agent/launcher.h"
+#include "agent/output_relay.h"
 #include "agent/process.h"
 #include "agent/rank_commands.h"
 #include "agent/registration.h"
 #include "agent/slurm_job.h"
 #include "agent/supervisor.h"
 #include "agent/words.h"
+#include "base/file_lock.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
+#include "base/text.h"
 #include "protocol/discovery.h"
 #include "protocol/endpoint_server.h"
 
@@ -32,6 +36,7 @@ namespace {
 constexpr int kUsage = 64;  // sysexits(3) EX_USAGE
 constexpr int kFingerprintSeconds = 120;
 constexpr std::chrono::minutes kNoticeWait{10};
+constexpr std::chrono::seconds kControlDirPatience{5};  // for a killed agent to be gone
 
 struct RunArguments {
   int ranks = 1;
@@ -135,6 +140,9 @@ int run_base(const RunArguments& arguments, const std::vector<std::string>& comm
 
   Result<ControlDir> control_dir = ControlDir::open(arguments.control_dir, job.identity);
   if (!control_dir.ok()) return complain(control_dir.status(), 1);
+  const Result<FileLock> alone = FileLock::acquire(control_dir->lock_path(), kControlDirPatience);
+  if (!alone.ok()) return complain(alone.status(), 1);
+  control_dir->remove_former_launch();
 
   EventQueue events;
   std::unique_ptr<protocol::EndpointServer> door;
@@ -177,6 +185,7 @@ int run_base(const RunArguments& arguments, const std::vector<std::string>& comm
       link->start();
     }
   }
+  const OutputRelay relay;
   int code = 0;
   {
     Supervisor supervisor(std::move(options), *control_dir, *launcher, link.get(), events);
@@ -231,6 +240,7 @@ int run_companion_command(const CompanionArguments& arguments,
 }  // namespace
 
 int agent_main(int argc, char** argv, const AgentDependencies& dependencies) {
+  keep_standard_streams();
   std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && (words[0] == "rsh" || words[0] == "rank")) {
     const std::vector<std::string> rest(words.begin() + 1, words.end());
@@ -267,6 +277,9 @@ int agent_main(int argc, char** argv, const AgentDependencies& dependencies) {
       ->add_option("--restart-delay", run.restart_delay,
                    "seconds before the first restart, doubled each time")
       ->check(CLI::Range(0.0, 3600.0))
+      ->check([](const std::string& text) {  // a NaN is in every range
+        return parse_double(text).ok() ? std::string() : "'" + text + "' is not a number";
+      })
       ->capture_default_str();
   run_app->add_option("--fingerprint-cmd", run.fingerprint_command,
                       "shell command that prints a node's numerics fingerprint (default for "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "agent/control_dir.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ namespace {
 constexpr const char* kLaunchFiles[] = {"plan.json",     "request.json", "fingerprint",
                                         "progress.json", "profile.json", "scale_table.json",
                                         "phases.jsonl"};
+constexpr const char* kLockName = "agent.lock";
 constexpr size_t kMaxFile = size_t{64} << 20;
 
 Status check_ours(const std::string& path) {
@@ -32,6 +34,13 @@ Status check_ours(const std::string& path) {
         "name another with --control-dir",
         path);
   }
+  return {};
+}
+
+Status write_file_if_missing(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+  if (fd < 0) return permission_denied("cannot create '{}': {}", path, std::strerror(errno));
+  ::close(fd);
   return {};
 }
 
@@ -83,7 +92,17 @@ Result<ControlDir> ControlDir::open(const std::string& path, const protocol::Job
   std::error_code ignored;
   dir.path_ = std::filesystem::absolute(dir.path_, ignored).string();
   RETURN_IF_ERROR(check_ours(dir.path_));
-  for (const char* name : kLaunchFiles) ::unlink(dir.file(name).c_str());
+  const bool known = ::access(dir.file(kLockName).c_str(), F_OK) == 0;
+  for (const char* name : kLaunchFiles) {
+    if (!known && ::access(dir.file(name).c_str(), F_OK) == 0) {
+      return already_exists(
+          "control folder '{}' holds a {} that no agent put there; name an empty folder with "
+          "--control-dir",
+          dir.path_, name);
+    }
+  }
+  // From here on the folder is known as an agent's.
+  RETURN_IF_ERROR(write_file_if_missing(dir.file(kLockName)));
   return dir;
 }
 
@@ -171,6 +190,12 @@ std::vector<PhaseMark> ControlDir::new_phases() {
     if (name.is_string()) marks.push_back({name.get<std::string>(), number_or(*json, "time", 0)});
   }
 }
+
+void ControlDir::remove_former_launch() const {
+  for (const char* name : kLaunchFiles) ::unlink(file(name).c_str());
+}
+
+std::string ControlDir::lock_path() const { return file(kLockName); }
 
 AgentState ControlDir::load_state() const {
   AgentState state;

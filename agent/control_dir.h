@@ -45,12 +45,17 @@ struct AgentState {
 class ControlDir {
  public:
   // `path` "" = a folder under TMPDIR (or /tmp) named after user and job. Made if missing; it must
-  // belong to us and be writable by nobody else. Files of a former launch are removed, the agent's
-  // state is kept.
+  // belong to us and be writable by nobody else. kAlreadyExists when it holds files of a launch but
+  // no agent has used it before.
   static Result<ControlDir> open(const std::string& path, const protocol::JobIdentity& job);
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
+
+  // The file that one agent at a time locks (base/file_lock.h).
+  std::string lock_path() const;
+  // Only with the lock: another agent's trainer may be writing them. The agent's state is kept.
+  void remove_former_launch() const;
 
   // Before a launch: plan.json as in `layout` (removed when null); phases() starts anew.
   Status prepare_launch(const Layout& layout);

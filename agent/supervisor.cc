@@ -25,6 +25,7 @@ constexpr seconds kRepeatSignal{5};     // a lost signal must not cost the user'
 constexpr seconds kSignalPatience{30};  // for a trainer that never says "init"
 constexpr seconds kKillPatience{5};     // from SIGTERM to SIGKILL
 constexpr int kMaxFailuresBeforeStep = 3;
+constexpr int kInterruptsToKill = 3;
 
 }  // namespace
 
@@ -78,7 +79,14 @@ void Supervisor::wait_for_events() {
 }
 
 void Supervisor::handle_signal(int number) {
-  if (user_stop_ || state_ == State::kDone) return;  // a second one changes nothing
+  if (state_ == State::kDone) return;
+  // A person at the keyboard who insists, while the trainer hangs.
+  if (number == SIGINT && ++interrupts_ == kInterruptsToKill && user_stop_ && process_) {
+    log_warning("interrupted {} times: the trainer is killed, its last checkpoint stands",
+                interrupts_);
+    return kill_trainer();
+  }
+  if (user_stop_) return;  // a second one changes nothing
   user_stop_ = true;
   log_info("signal {}: checkpointing, then leaving with exit code {}", strsignal(number),
            kExitCheckpointed);
@@ -110,7 +118,9 @@ bool Supervisor::user_stop_possible() const { return trainer_ready_; }
 
 void Supervisor::ask_to_stop() {
   asked_ = Clock::now();
-  if (process_) process_->signal(SIGUSR1);
+  if (!process_) return;
+  process_->signal(SIGUSR1);
+  process_->signal(SIGCONT);  // a stopped mpirun would never pass it on
 }
 
 void Supervisor::kill_trainer() {

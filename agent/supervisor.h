@@ -141,6 +141,7 @@ class Supervisor {
   std::vector<protocol::Allocation> told_;  // allocations of the last report, {} = none yet
 
   bool user_stop_ = false;
+  int interrupts_ = 0;          // SIGINTs so far
   bool trainer_ready_ = false;  // it has said "init": its signal handlers stand
   Clock::time_point launched_, asked_, killed_, backoff_until_;
   double launched_wall_ = 0;

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include "agent/control_dir.h"
 #include "agent/launch_map.h"
 #include "agent/network.h"
+#include "agent/output_relay.h"
 #include "agent/process.h"
 #include "agent/registration.h"
 #include "agent/slurm_job.h"
@@ -295,6 +298,52 @@ TEST_F(Folder, AForeignControlDirIsRefused) {
   EXPECT_EQ(ControlDir::open(dir + "/open", {}).status().code(), StatusCode::kPermissionDenied);
   std::filesystem::create_directory_symlink("/tmp", dir + "/link");
   EXPECT_FALSE(ControlDir::open(dir + "/link", {}).ok());
+}
+
+// It went wrong: `--control-dir .` in a job's folder removed the user's own plan.json and profile.
+TEST_F(Folder, FilesThatNoAgentPutThereAreKept) {
+  std::filesystem::create_directory(dir + "/mine");
+  write("mine/plan.json", "{}");
+  EXPECT_EQ(ControlDir::open(dir + "/mine", {}).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_TRUE(std::filesystem::exists(dir + "/mine/plan.json"));
+  // Those of an agent go, once it has the lock.
+  const auto control = ControlDir::open(dir + "/c", {});
+  ASSERT_TRUE(control.ok());
+  write("c/plan.json", "{}");
+  const auto again = ControlDir::open(dir + "/c", {});
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_TRUE(std::filesystem::exists(dir + "/c/plan.json"));
+  again->remove_former_launch();
+  EXPECT_FALSE(std::filesystem::exists(dir + "/c/plan.json"));
+}
+
+// It went wrong: the end of a reader of the log (Ctrl-C reaches `tee` too) ended mpirun by SIGPIPE,
+// in the middle of the checkpoint that the same Ctrl-C had asked for.
+TEST(OutputRelay, AReaderThatLeavesEndsNobody) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {  // a process of its own: the relay turns stdout and stderr
+    ::close(ends[0]);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::close(ends[1]);
+    ::signal(SIGPIPE, SIG_IGN);
+    bool written = true;
+    {
+      const OutputRelay relay;
+      // Without the relay these fail once the reader has gone; more than a pipe holds.
+      for (int line = 0; line < 100000; ++line) written = written && ::write(1, "line\n", 5) == 5;
+    }
+    ::_exit(written ? 7 : 8);
+  }
+  ::close(ends[1]);
+  char text[5];
+  EXPECT_EQ(::read(ends[0], text, sizeof text), 5);
+  EXPECT_EQ(std::string(text, 5), "line\n");
+  ::close(ends[0]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }
 
 TEST(ScaleTable, PlanForACount) {

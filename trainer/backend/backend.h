@@ -65,7 +65,14 @@ class Backend {
   // What decides this backend's bits: "cpu;onednn-2.6.3;avx512_core_bf16".
   virtual std::string fingerprint() const = 0;
 
-  // Zero-filled memory that lives as long as the backend. kResourceExhausted when there is none.
+  // Would `bytes` more ever fit this device's memory? kInvalidArgument with both figures: more than
+  // a machine has would end in the kernel's out-of-memory killer, without a word.
+  virtual Status check_room(double bytes) const {
+    (void)bytes;
+    return {};
+  }
+  // Zero-filled memory that lives as long as the backend. kResourceExhausted when there is none,
+  // kInvalidArgument as check_room().
   virtual Result<Tensor> allocate(DType dtype, int64_t size) = 0;
   virtual int64_t allocated_bytes() const = 0;
 

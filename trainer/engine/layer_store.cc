@@ -34,6 +34,14 @@ Result<LayerStore> LayerStore::make(Backend& backend, const TrainConfig& config,
   LayerStore store;
   store.backend_ = &backend;
   const bool exact = config.numerics == planner::Numerics::kExact;
+  double bytes = 0;
+  for (const HeldLayer& one : held) {
+    const auto size =
+        static_cast<double>(parameter_count(layer_parameters(config.model, one.layer)));
+    bytes += size * static_cast<double>(3 * dtype_bytes(DType::kFloat32) +
+                                        dtype_bytes(exact ? DType::kInt64 : DType::kFloat32));
+  }
+  RETURN_IF_ERROR(backend.check_room(bytes));
   for (const HeldLayer& one : held) {
     StoredLayer layer;
     layer.held = one;

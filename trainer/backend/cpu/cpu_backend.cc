@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The CPU backend: synchronous, one thread, host memory.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <ctime>
@@ -19,6 +21,12 @@ double* f64(Tensor t) { return TensorAccess::f64(t); }
 int32_t* i32(Tensor t) { return TensorAccess::i32(t); }
 int64_t* i64(Tensor t) { return TensorAccess::i64(t); }
 
+double physical_memory() {  // bytes
+  static const double bytes =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend() : attention_(matmul_, arena_) {}
@@ -26,7 +34,16 @@ class CpuBackend final : public Backend {
 
   std::string fingerprint() const override { return cpu_backend_fingerprint(); }
 
+  Status check_room(double bytes) const override {
+    const double wanted = static_cast<double>(arena_.allocated_bytes()) + bytes;
+    if (wanted <= physical_memory()) return {};
+    return invalid_argument(
+        "this rank needs more than {:.1f} GB, the machine has {:.1f} GB: make the model smaller or "
+        "the pipeline deeper",
+        wanted / 1e9, physical_memory() / 1e9);
+  }
   Result<Tensor> allocate(DType dtype, int64_t size) override {
+    RETURN_IF_ERROR(check_room(static_cast<double>(size * dtype_bytes(dtype))));
     void* memory = arena_.allocate(size * dtype_bytes(dtype));
     if (memory == nullptr)
       return resource_exhausted("no memory for a tensor of {} bytes, {} are held already",
