@@ -12,19 +12,21 @@ repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$repo/tests/e2e/flextrain_lib.sh"
 submissions=${1:-20}
 
+# How often Slurm has told a companion to leave, as the base's agent was told.
+called_back() { grep -c 'Slurm calls companion' "$(home alice)/train/long/job.log"; }
 one_wait() { # ELASTIC-JOB: "seconds who" of one rigid job
   local start job preempted
   wait_grown alice "$1" 180
-  preempted=$(ctld_log | grep -c 'preempted JobId')
+  preempted=$(called_back)
   start=$(now)
-  job=$(submit bob -N4 --ntasks-per-node=1 --gres=gpu:1 -o rigid-%j.txt --wrap 'echo $EPOCHREALTIME; sleep 600')
+  job=$(submit bob -N4 --ntasks-per-node=1 --gres=gpu:1 -o rigid-%j.txt --wrap 'date +%s.%N; sleep 600')
   wait_for 180 "rigid job $job to start" test -s "$(home bob)/rigid-$job.txt"
   awk -v a="$start" -v b="$(head -n 1 "$(home bob)/rigid-$job.txt")" \
-    -v slurm=$(($(ctld_log | grep -c 'preempted JobId') - preempted)) \
-    'BEGIN { printf "%.2f %s\n", b - a, slurm > 0 ? "slurm" : "controller" }'
+    -v slurm=$(($(called_back) - preempted)) \
+    'BEGIN { printf "%.2f %s\n", b - a, (slurm > 0 ? "slurm" : "controller") }'
   as bob scancel "$job"
 }
-quantile() { sort -n | awk -v q="$1" '{ v[NR] = $1 } END { i = int(q * (NR - 1) + 1.5); print v[i > NR ? NR : i] }'; }
+quantile() { sort -n | awk -v q="$1" '{ v[NR] = $1 } END { i = int(q * (NR - 1) + 1.5); if (i > NR) i = NR; print v[i] }'; }
 
 measure() { # no|yes
   local job i line waits=() who=() options=()
