@@ -86,6 +86,12 @@ void FakeCluster::requeue(uint32_t job_id) {
   schedule();
 }
 
+void FakeCluster::forget(uint32_t job_id) {
+  std::lock_guard lock(mutex_);
+  release(jobs_.at(job_id));
+  jobs_.erase(job_id);
+}
+
 void FakeCluster::suspend(uint32_t job_id, bool stop) {
   std::lock_guard lock(mutex_);
   jobs_.at(job_id).state = stop ? JobState::kSuspended : JobState::kRunning;

@@ -33,6 +33,7 @@ class FakeCluster : public Cluster {
   void advance(int64_t seconds);
   void finish(uint32_t job_id, int exit_code = 0);  // the job ends by itself
   void requeue(uint32_t job_id);                    // same id, restart count + 1, pending again
+  void forget(uint32_t job_id);                     // as a slurmctld that died before saving it
   void suspend(uint32_t job_id, bool stop);         // or resume; it keeps what it holds
   void fail_node(const std::string& name);          // its jobs end, it is down
   void return_node(const std::string& name);

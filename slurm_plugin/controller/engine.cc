@@ -11,6 +11,25 @@
 namespace flextrain::slurm_plugin {
 namespace {
 
+constexpr int64_t kSameErrorSeconds = 300;
+
+// A slurmctld that dies hard forgets what it did in its last seconds, the ids of new jobs with it.
+// A companion that were to get such an id while the lost one still runs would have its node drained
+// ("Duplicate jobid"). The nodes report at once after a start and end what nobody knows.
+void refuse_growths(std::vector<policy::Decision>& decisions, int64_t seconds) {
+  for (policy::Decision& decision : decisions) {
+    if (decision.kind != policy::DecisionKind::kGrow) continue;
+    decision.kind = policy::DecisionKind::kRefuseGrow;
+    decision.rule = "not-steady";
+    decision.to_gpus = decision.from_gpus;
+    decision.take.clear();
+    decision.reason = fmt::format(
+        "slurmctld lost companions when it was restarted: no growth for {} s, until the nodes have "
+        "ended them",
+        seconds);
+  }
+}
+
 template <typename T>
 T decoded(const Json& json, T otherwise) {
   if (json.is_null()) return otherwise;
@@ -125,6 +144,7 @@ void Engine::tick() {
   Index index;
   for (const JobRecord& record : view.jobs) index[record.job_id] = &record;
   sync_jobs(view, index);
+  first_look_ = false;
   sweep_orphans(view);
   for (const auto& job : jobs_) {
     check_agent(*job);
@@ -182,6 +202,7 @@ void Engine::decide_and_act(const ClusterView& view) {
   give_up_growths(snapshot);
   std::vector<policy::Decision> decisions =
       config_.enabled ? policy::decide(snapshot, config_.policy) : shrink_all();
+  if (now() < no_growth_before_) refuse_growths(decisions, no_growth_before_ - now());
   const std::vector<policy::Decision> leases = lease_shrinks(snapshot, decisions);
   std::erase_if(decisions, [&](const policy::Decision& decision) {
     return std::any_of(leases.begin(), leases.end(), [&](const policy::Decision& lease) {
@@ -349,7 +370,10 @@ void Engine::note_error(const Status& status, std::string_view doing) {
   last_error_ = fmt::format("{}: {}", doing, status.to_string());
   last_error_time_ = now();
   // A stopping controller refuses every RPC: nothing to tell anybody.
-  if (status.code() != StatusCode::kAborted) log_warning("{}", last_error_);
+  if (status.code() == StatusCode::kAborted) return;
+  std::erase_if(logged_errors_,
+                [&](const auto& logged) { return now() - logged.second >= kSameErrorSeconds; });
+  if (logged_errors_.emplace(last_error_, now()).second) log_warning("{}", last_error_);
 }
 
 ManagedJob* Engine::current(uint32_t job_id) {

@@ -153,6 +153,9 @@ class Engine {
   bool wants_tick_ = false;
   std::string last_error_;
   int64_t last_error_time_ = 0;
+  bool first_look_ = true;                        // slurmctld may have lost what the store knows
+  int64_t no_growth_before_ = 0;                  // after slurmctld has lost jobs
+  std::map<std::string, int64_t> logged_errors_;  // when, so that one fault is not a line a tick
   std::shared_ptr<const LiveState> live_ = std::make_shared<LiveState>();
 };
 

@@ -12,6 +12,8 @@
 namespace flextrain::slurm_plugin {
 namespace {
 
+constexpr int64_t kLostJobsPause = 60;
+
 bool has_ended(const JobRecord* record) {
   return record == nullptr || record->state == JobState::kEnded ||
          record->state == JobState::kCompleting || record->state == JobState::kPending;
@@ -144,6 +146,10 @@ void Engine::sync_companions(ManagedJob& job, const Index& index) {
 void Engine::sync_companion(ManagedJob& job, Companion& companion, const JobRecord* record) {
   store::CompanionRow& row = companion.row;
   const store::CompanionRow before = row;
+  if (record == nullptr && first_look_ && row.state != kCompanionEnded) {
+    // Stored as alive, and unknown to a slurmctld that keeps ended jobs for minutes.
+    no_growth_before_ = now() + kLostJobsPause;
+  }
   if (record == nullptr || record->state == JobState::kEnded) {
     row.end_time = record != nullptr && record->end_time > 0 ? record->end_time : now();
     if (row.end_reason.empty()) row.end_reason = "ended by itself";

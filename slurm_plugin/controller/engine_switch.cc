@@ -232,7 +232,8 @@ void Engine::send_order(ManagedJob& job) {
     const Result<int64_t> sequence = store_.next_sequence();
     note_error(sequence.status(), "taking an order's sequence");
     // Agents compare sequences within one epoch only: without the store, memory is enough.
-    last_sequence_ = sequence.ok() ? *sequence : last_sequence_ + 1;
+    // When the store is back it counts on from where it failed: never a number that was used.
+    last_sequence_ = std::max(last_sequence_ + 1, sequence.value_or(0));
     job.intent->sequence = last_sequence_;
   }
   persist(job);

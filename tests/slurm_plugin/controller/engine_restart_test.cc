@@ -137,6 +137,29 @@ TEST_F(RestartTest, SwitchingOrderInWork) {
   nothing_open();
 }
 
+// slurmctld, killed within seconds of a submission, forgot the companions and gave their ids to the
+// next ones while the nodes still ran the old: "Duplicate jobid", both nodes drained.
+TEST_F(RestartTest, LostCompanionsAreNotReplacedBeforeTheirNodesHaveReported) {
+  rig.config.policy.retry_after_failure_seconds = 0;
+  rig.step();
+  register_companions();
+  ASSERT_EQ(rig.state(id), "switching");
+  for (const JobRecord& companion : rig.cluster.companions()) {
+    rig.cluster.forget(companion.job_id);
+  }
+  rig.start();
+  for (int64_t waited = 1; waited < 60; waited += 10) {
+    TestAgent(rig, id).poll(9);
+    rig.step(waited == 1 ? 1 : 10);
+    EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  }
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_NE(rig.decisions().back().reason.find("lost companions"), std::string::npos);
+  TestAgent(rig, id).poll(9);
+  rig.step(10);
+  EXPECT_EQ(rig.state(id), "companions-pending");
+}
+
 TEST_F(RestartTest, Shrinking) {
   grow();
   const uint32_t rigid = rig.submit(2002, 8, 1, false);

@@ -512,6 +512,19 @@ TEST_F(EngineTest, AFullDiskStopsGrowthButNotGivingBack) {
   rig.step(10);
   EXPECT_EQ(rig.state(id), "steady");
   EXPECT_EQ(rig.cluster.companions().size(), 1u);
+  // With room again the store counted on from before the shrink: the growth's order had a number
+  // that the agent knew, and was never sent.
+  ASSERT_TRUE(rig.store->run_retention(rig.cluster.now(), store::Retention{.days = 1}).ok());
+  const int64_t had = poll->answer_->sequence;
+  agent.poll(had);
+  rig.step(10);
+  ASSERT_EQ(rig.state(id), "companions-pending");
+  for (const JobRecord& companion : rig.cluster.companions()) {
+    TestAgent(rig, companion.job_id).register_companion();
+  }
+  ASSERT_EQ(rig.state(id), "switching");
+  EXPECT_GT(rig.job(id)->intent->sequence, had);
+  EXPECT_TRUE(agent.poll(had)->answered());
 }
 
 TEST_F(EngineTest, NoGrowthWhileAJobWaits) {
