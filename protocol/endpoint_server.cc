@@ -484,7 +484,7 @@ void on_library_log(void*, const char* format, va_list arguments) {
   log_debug("endpoint: {}", line);
 }
 
-class EndpointServerImpl : public EndpointServer {
+class EndpointServerImpl final : public EndpointServer {
  public:
   EndpointServerImpl(const EndpointOptions& options, std::shared_ptr<Authenticator> auth,
                      Handler handler)
