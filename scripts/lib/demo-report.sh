@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # root, work, cluster, elastic, straight, waits: scripts/demo's
+# shellcheck disable=SC2154 # root, work, cluster, elastic, straight, waits, refused: scripts/demo's
 # Watching the demo's elastic job and summing it up. Everything comes from sflex, from the trainer's
 # metrics.jsonl and from the digest command. Sourced by scripts/demo.
 
@@ -41,14 +41,18 @@ size_is() { [ "$size" -eq "$1" ]; }
 size_above() { [ "$size" -gt "$1" ]; }
 seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" -v s="$2" 'BEGIN { exit !(b - a >= s) }'; }
 progress_at_least() { jq -e --argjson p "$1" '.total_steps > 0 and .step >= $p * .total_steps' <<<"${row:-null}" >/dev/null; }
-# Less is left than one growth costs.
+# Growing saves at most the remaining time, so a little more than one switch's cost does not pay.
 end_is_near() {
-  jq -e '.remaining_seconds != null and .remaining_seconds <= .grow_overhead_seconds' <<<"${row:-null}" >/dev/null
+  jq -e '.remaining_seconds != null and .remaining_seconds <= 1.3 * .grow_overhead_seconds' <<<"${row:-null}" >/dev/null
 }
 job_over() { # JOB
   local state
   state=$(vc exec ctl scontrol -o show job "$1" 2>/dev/null | grep -o 'JobState=[A-Z_]*') || return 0
   [[ $state != *PENDING && $state != *RUNNING && $state != *COMPLETING ]]
+}
+# The last growth that was refused because it would not pay; nothing when there is none.
+refusal_of() { # JOB
+  rows decisions -j "$1" | jq -r 'select(.kind == "refuse" and (.rule == "gate" or .rule == "guard")) | .id' | tail -n 1
 }
 job_completed() { vc exec ctl scontrol -o show job "$1" 2>/dev/null | grep -q JobState=COMPLETED; }
 
@@ -92,8 +96,7 @@ report() {
   done < <(jq -c 'select(.outcome == "done")' <<<"$list")
 
   heading "the growth that was refused, explained"
-  id=$(jq -r 'select(.kind == "refuse" and (.rule == "gate" or .rule == "guard")) | .id' <<<"$list" | tail -n 1)
-  if [ -n "$id" ]; then vc exec ctl "$build/bin/sflex" explain "$id"; fi
+  if [ -n "$refused" ]; then vc exec ctl "$build/bin/sflex" explain "$refused"; fi
 
   heading "summary"
   grows=$(jq -s 'map(select(.kind == "grow" and .outcome == "done")) | length' <<<"$list")
@@ -102,7 +105,7 @@ report() {
   check "$grows growths by the controller's own decision (at least 2)" $?
   [ "$shrinks" -ge 1 ]
   check "$shrinks shrinks for a rigid job (at least 1)" $?
-  [ -n "$id" ]
+  [ -n "$refused" ]
   check "a growth refused because it would not pay" $?
   say "        the rigid jobs waited ${waits[*]} s"
 
