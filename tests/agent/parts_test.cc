@@ -235,8 +235,8 @@ TEST_F(Folder, NumericsOfTheJobFile) {
   EXPECT_EQ(numerics_of_command({"flextrain-trainer", "train", dir + "/none.toml"}), "exact");
   EXPECT_EQ(numerics_of_command({"other", dir + "/a.toml"}), "exact");
   // Was ignored: fp32 on the command line, and its companions were refused.
-  EXPECT_EQ(numerics_of_command({"flextrain-trainer", "train", dir + "/b.toml", "--set",
-                                 "training.numerics=fp32"}),
+  EXPECT_EQ(numerics_of_command(
+                {"flextrain-trainer", "train", dir + "/b.toml", "--set", "training.numerics=fp32"}),
             "fp32");
 }
 
