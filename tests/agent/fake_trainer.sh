@@ -28,7 +28,8 @@ knob() { [ -e "$1" ] && cat "$1" || echo "$2"; }
 
 if [ "$rank" -ne 0 ]; then # the others only live and die
   echo "${CUDA_VISIBLE_DEVICES:-none} ${FAKE_SRUN_JOB:-base}" >"device.$rank"
-  while [ ! -e complete ] && ! { [ $stop -eq 1 ] && [ -e "saved.$size" ]; }; do sleep 0.02; done
+  # The folder goes with its test; nobody is left to end a rank that outlives it.
+  while [ -d "$dir" ] && [ ! -e complete ] && ! { [ $stop -eq 1 ] && [ -e "saved.$size" ]; }; do sleep 0.02; done
   [ ! -e complete ] || exit 0
   exit 85
 fi
@@ -47,7 +48,7 @@ phase load
 [ "$(knob refuse_at_ranks 0)" != "$size" ] || exit 78
 while [ "$(knob slow_at_ranks 0)" = "$size" ] && [ $stop -eq 0 ]; do sleep 0.02; done
 first=1
-while [ "$step" -lt "$total" ]; do
+while [ "$step" -lt "$total" ] && [ -d "$dir" ]; do
   sleep 0.02
   step=$((step + 1))
   if [ $first -eq 1 ]; then first=0; phase first_step; fi
