@@ -88,7 +88,6 @@ bool PluginCore::start_scheduling(Host host) {
 }
 
 void PluginCore::start_controller_locked() {
-  stopping_ = stopping_ && !*stopping_ ? stopping_ : std::make_shared<std::atomic<bool>>(false);
   ControllerDependencies dependencies;
   dependencies.slurm_uid = host_.slurm_uid;
   dependencies.config_file = site_file_path(host_.slurm_conf_path);
