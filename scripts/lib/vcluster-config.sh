@@ -32,6 +32,7 @@ vc_identity() {
 
 vc_load() { # the options of the last `up`; false where there was none
   VC_NODES=6 VC_GPUS=8 VC_NET='' VC_CGROUP_KIND=none VC_BINDS=() VC_PLUGINS=''
+  VC_BACKUP=no VC_ACCOUNTING=no VC_CLOCKS=no VC_DISKS=()
   [ -f "$VC_ROOT/etc/vcluster.env" ] || return 1
   # shellcheck disable=SC1091
   . "$VC_ROOT/etc/vcluster.env"
@@ -41,23 +42,26 @@ vc_save() {
   {
     printf 'VC_NODES=%q VC_GPUS=%q VC_NET=%q VC_CGROUP_KIND=%q VC_PLUGINS=%q\n' \
       "$VC_NODES" "$VC_GPUS" "$VC_NET" "$VC_CGROUP_KIND" "$VC_PLUGINS"
-    printf 'VC_BINDS=('
-    [ ${#VC_BINDS[@]} -eq 0 ] || printf '%q ' "${VC_BINDS[@]}"
-    printf ')\n'
+    printf 'VC_BACKUP=%q VC_ACCOUNTING=%q VC_CLOCKS=%q\n' "$VC_BACKUP" "$VC_ACCOUNTING" "$VC_CLOCKS"
+    printf 'VC_BINDS=(%s)\n' "${VC_BINDS[*]@Q}"
+    printf 'VC_DISKS=(%s)\n' "${VC_DISKS[*]@Q}"
   } >"$VC_ROOT/etc/vcluster.env"
 }
 
 vc_node_names() {
   local i
   echo ctl
+  [ "$VC_BACKUP" = no ] || echo ctl2
   for ((i = 1; i <= VC_NODES; i++)); do echo "n$i"; done
 }
 
-vc_is_node() { [ "$1" = ctl ] || { [[ $1 =~ ^n[1-9][0-9]*$ ]] && [ "${1#n}" -le "$VC_NODES" ]; }; }
+vc_is_controller() { [ "$1" = ctl ] || { [ "$1" = ctl2 ] && [ "$VC_BACKUP" = yes ]; }; }
+vc_is_node() { vc_is_controller "$1" || { [[ $1 =~ ^n[1-9][0-9]*$ ]] && [ "${1#n}" -le "$VC_NODES" ]; }; }
 
 vc_address() {
   case $1 in
     ctl) echo "$VC_NET.1" ;;
+    ctl2) echo "$VC_NET.2" ;;
     n*) echo "$VC_NET.$((10 + ${1#n}))" ;;
   esac
 }
@@ -127,6 +131,7 @@ vc_write_slurm_conf() {
     cat <<CONF
 ClusterName=fx$VC_HASH
 SlurmctldHost=ctl($(vc_address ctl))
+$([ "$VC_BACKUP" = no ] || printf 'SlurmctldHost=ctl2(%s)\nSlurmctldTimeout=10' "$(vc_address ctl2)")
 SlurmctldPort=$VC_PORT_BASE
 SlurmdPort=$((VC_PORT_BASE + 1))
 SlurmUser=slurm
@@ -154,7 +159,6 @@ InactiveLimit=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
-AccountingStorageType=accounting_storage/none
 SchedulerType=$sched
 SchedulerParameters=batch_sched_delay=0,bf_interval=2,sched_interval=10,bf_continue
 PriorityType=priority/basic
@@ -164,6 +168,12 @@ CONF
       none) printf 'ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n' ;;
       *) printf 'ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\n' ;;
     esac
+    if [ "$VC_ACCOUNTING" = yes ]; then
+      vc_accounting_conf
+    else
+      echo 'AccountingStorageType=accounting_storage/none'
+    fi
+    [ "$VC_CLOCKS" = no ] || echo 'TaskProlog=/etc/slurm/task-prolog'
     [ -z "$VC_PLUGINS" ] || printf 'PluginDir=%s\nJobSubmitPlugins=flextrain\n' "$VC_ROOT/plugins"
     printf 'NodeName=n[1-%d] CPUs=%d Boards=1 SocketsPerBoard=2 CoresPerSocket=%d' \
       "$VC_NODES" "$cpus" "$VC_GPUS"

@@ -134,14 +134,15 @@ vc_start_daemon() { # NODE
   local node=$1 cmd
   wait_until 10 test -e "$VC_STATE/$node.ready" ||
     die "munged on $node did not start: $VC_ROOT/log/init.$node.log"
-  if [ "$node" = ctl ]; then
-    cmd='slurmctld -D'
-    [ "${VC_CLEAN:-no}" = no ] || cmd="$cmd -c"
-  else
-    mkdir -p "$VC_ROOT/spool/$node"
-    cmd="slurmd -D -N $node"
-  fi
-  vc_in "$node" /bin/bash -c "setsid $cmd </dev/null >>'$VC_ROOT/log/daemon.$node.out' 2>&1 9>&- &"
+  case $node in
+    ctl) cmd=$(vc_clock_env slurmctld ctl)' slurmctld -D' ;;
+    ctl2) cmd=$(vc_clock_env slurmctld ctl2)" slurmctld -D -L '$VC_ROOT/log/slurmctld.ctl2.log'" ;;
+    *)
+      mkdir -p "$VC_ROOT/spool/$node"
+      cmd=$(vc_clock_env slurmd "$node")" slurmd -D -N $node"
+      ;;
+  esac
+  vc_in "$node" /bin/bash -c "setsid env $cmd </dev/null >>'$VC_ROOT/log/daemon.$node.out' 2>&1 9>&- &"
 }
 
 vc_power_off() { # NODE: as if its plug were pulled; returns when nothing of it is left
