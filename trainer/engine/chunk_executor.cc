@@ -27,7 +27,6 @@ Status ChunkExecutor::allocate(const planner::Plan& plan, const RankLayout& layo
   const planner::LayerId head = head_layer(config_.model);
   total_micro_batches_ = layout.total_micro_batches;
   LayerMath::Kinds kinds;
-  bool recompute = false;
   for (const RankChunk& chunk : layout.chunks)
     for (planner::LayerId layer : chunk.layers) {
       kinds.block |= layer > 0 && layer < head;
@@ -36,24 +35,33 @@ Status ChunkExecutor::allocate(const planner::Plan& plan, const RankLayout& layo
   ASSIGN_OR_RETURN(math_,
                    LayerMath::make(backend_, config_.model, config_.micro_batch_size, kinds));
 
-  int64_t region = 0;
+  split_backward_ = layout.split_backward;
+  int64_t region = 0, workspace = 0, again = 0;
   for (const RankChunk& chunk : layout.chunks) {
     std::vector<LayerPlace> places;
-    int64_t offset = 0;
+    int64_t offset = 0, waiting = 0;
     for (planner::LayerId layer : chunk.layers) {
       LayerPlace place;
       place.layer = layer;
+      place.is_block = layer > 0 && layer < head;
       // Embedding and head keep next to nothing; only blocks are worth computing twice.
-      place.recompute = layer > 0 && layer < head && plan.recompute[static_cast<size_t>(layer)];
-      recompute |= place.recompute;
+      if (place.is_block && plan.recompute[static_cast<size_t>(layer)])
+        place.recompute = Recompute::kFull;
       place.out_offset = offset;
       if (layer != head) offset += math_->activation_size();
       place.saved_offset = offset;
-      place.saved_size = math_->saved_size(layer);
-      if (!place.recompute) offset += place.saved_size;
+      place.saved_size = math_->saved_size(layer, place.recompute);
+      offset += place.saved_size;
+      place.again_offset = waiting;
+      place.again_size = math_->again_size(layer, place.recompute);
+      waiting += place.again_size;
+      place.kept_offset = waiting;
+      if (place.is_block && split_backward_) waiting += math_->block_kept_size();
+      again = std::max(again, place.again_size);
       places.push_back(place);
     }
     region = std::max(region, offset);
+    workspace = std::max(workspace, waiting);
     chunks_.push_back(std::move(places));
   }
   slots_.resize(static_cast<size_t>(std::max(1, layout.slots)));
@@ -62,10 +70,11 @@ Status ChunkExecutor::allocate(const planner::Plan& plan, const RankLayout& layo
     ASSIGN_OR_RETURN(slot.gradient, backend_.allocate(DType::kFloat32, math_->activation_size()));
     ASSIGN_OR_RETURN(slot.region, backend_.allocate(DType::kFloat32, region));
   }
-  if (recompute) {
-    ASSIGN_OR_RETURN(recompute_saved_, backend_.allocate(DType::kFloat32, math_->saved_size(1)));
-    ASSIGN_OR_RETURN(recompute_out_, backend_.allocate(DType::kFloat32, math_->activation_size()));
+  workspaces_.resize(static_cast<size_t>(layout.workspaces));
+  for (Tensor& tensor : workspaces_) {
+    ASSIGN_OR_RETURN(tensor, backend_.allocate(DType::kFloat32, workspace));
   }
+  ASSIGN_OR_RETURN(again_, backend_.allocate(DType::kFloat32, again));
   ASSIGN_OR_RETURN(tokens_, backend_.allocate(DType::kInt32, math_->rows()));
   ASSIGN_OR_RETURN(targets_, backend_.allocate(DType::kInt32, math_->rows()));
   ASSIGN_OR_RETURN(row_loss_, backend_.allocate(DType::kFloat64, math_->rows()));
@@ -73,7 +82,7 @@ Status ChunkExecutor::allocate(const planner::Plan& plan, const RankLayout& layo
   host_tokens_.resize(static_cast<size_t>(math_->rows()));
   host_row_loss_.resize(static_cast<size_t>(math_->rows()));
   touched_.assign(static_cast<size_t>(head) + 1, false);
-  head_touched_ = touched_;
+  wgrad_touched_ = head_touched_ = touched_;
   return {};
 }
 
@@ -107,6 +116,7 @@ void ChunkExecutor::begin_step(int accumulation_scale, int64_t valid_tokens) {
   loss_scale_ = static_cast<float>(1.0 / static_cast<double>(valid_tokens));
   backend_.fill_zero(status_);
   std::fill(touched_.begin(), touched_.end(), false);
+  std::fill(wgrad_touched_.begin(), wgrad_touched_.end(), false);
   std::fill(head_touched_.begin(), head_touched_.end(), false);
   // The others are overwritten by their first micro-batch; the embedding only adds rows.
   if (store_.holds(0)) {
@@ -127,9 +137,19 @@ Tensor ChunkExecutor::out_of(const LayerPlace& place, int slot) const {
   return slots_[static_cast<size_t>(slot)].region.slice(place.out_offset, math_->activation_size());
 }
 
-Tensor ChunkExecutor::saved_of(const LayerPlace& place, int slot) const {
-  if (place.recompute) return recompute_saved_;
-  return slots_[static_cast<size_t>(slot)].region.slice(place.saved_offset, place.saved_size);
+SavedTensors ChunkExecutor::saved_of(const LayerPlace& place, int slot, int workspace) const {
+  SavedTensors saved;
+  saved.recompute = place.recompute;
+  saved.kept = slots_[static_cast<size_t>(slot)].region.slice(place.saved_offset, place.saved_size);
+  saved.again = workspace < 0 ? again_.slice(0, place.again_size)
+                              : workspaces_[static_cast<size_t>(workspace)].slice(
+                                    place.again_offset, place.again_size);
+  return saved;
+}
+
+Tensor ChunkExecutor::kept_of(const LayerPlace& place, int workspace) const {
+  return workspaces_[static_cast<size_t>(workspace)].slice(place.kept_offset,
+                                                           math_->block_kept_size());
 }
 
 Tensor ChunkExecutor::input_of(int chunk, size_t index, int slot) const {
@@ -171,10 +191,10 @@ void ChunkExecutor::forward(int chunk, int slot, const GlobalBatch& batch, int64
       head_forward(place, x, slot, batch, first_sample, train, sample_loss);
     } else {
       math_->block_forward(store_.layer(place.layer).weights, x, out_of(place, slot),
-                           saved_of(place, slot));
+                           saved_of(place, slot, -1));
     }
     if (profiler != nullptr)
-      profiler->end_layer(place.layer, false,
+      profiler->end_layer(place.layer, StepProfiler::Part::kForward,
                           backend_.seconds_between(begun, backend_.record_event()));
   }
 }
@@ -187,8 +207,8 @@ void ChunkExecutor::head_forward(const LayerPlace& place, Tensor x, int slot,
   // A tied matrix's gradient was emptied by begin_step().
   const bool first = train && first_touch(head_touched_, place.layer) && !config_.model.tied_head;
   math_->head_forward(store_.layer(place.layer).weights, head_matrix(), x, targets_,
-                      saved_of(place, slot), row_loss_, loss_scale_, train, head_matrix_gradient(),
-                      sink_.get(), first);
+                      saved_of(place, slot, -1).kept, row_loss_, loss_scale_, train,
+                      head_matrix_gradient(), sink_.get(), first);
   backend_.download(row_loss_, std::span<double>(host_row_loss_));
   const int64_t length = config_.model.sequence;
   for (int64_t i = 0; i < config_.micro_batch_size && first_sample + i < batch.samples(); ++i) {
@@ -199,30 +219,82 @@ void ChunkExecutor::head_forward(const LayerPlace& place, Tensor x, int slot,
   }
 }
 
-void ChunkExecutor::backward(int chunk, int slot, const GlobalBatch& batch, int64_t first_sample,
-                             StepProfiler* profiler) {
+void ChunkExecutor::recompute(const RankAction& action, StepProfiler* profiler) {
+  const int chunk = action.action.chunk, slot = action.action.slot;
+  const auto& places = chunks_[static_cast<size_t>(chunk)];
+  for (size_t i = 0; i < places.size(); ++i)
+    recompute_layer(places[i], input_of(chunk, i, slot),
+                    saved_of(places[i], slot, action.workspace), profiler);
+}
+
+void ChunkExecutor::recompute_layer(const LayerPlace& place, Tensor x, const SavedTensors& saved,
+                                    StepProfiler* profiler) {
+  if (place.recompute == Recompute::kNone) return;
+  const Event begun = backend_.record_event();
+  math_->block_recompute(store_.layer(place.layer).weights, x, saved);
+  if (profiler != nullptr)
+    profiler->end_layer(place.layer, StepProfiler::Part::kRecompute,
+                        backend_.seconds_between(begun, backend_.record_event()));
+}
+
+void ChunkExecutor::backward(const RankAction& action, const GlobalBatch& batch,
+                             int64_t first_sample, StepProfiler* profiler) {
+  const int chunk = action.action.chunk, slot = action.action.slot;
   const auto& places = chunks_[static_cast<size_t>(chunk)];
   const Tensor grad = gradient(slot);
   for (size_t i = places.size(); i-- > 0;) {
     const LayerPlace& place = places[i];
+    if (place.layer == 0 && split_backward_) continue;  // it has weight gradients only
     StoredLayer& layer = store_.layer(place.layer);
-    const Event begun = backend_.record_event();
-    const Tensor x = input_of(chunk, i, slot), saved = saved_of(place, slot);
+    const Tensor x = input_of(chunk, i, slot);
+    const SavedTensors saved = saved_of(place, slot, action.workspace);
+    if (!action.recomputed) recompute_layer(place, x, saved, profiler);
     const bool first = first_touch(touched_, place.layer);
+    const Event begun = backend_.record_event();
     if (place.layer == 0) {
-      batch.copy_inputs(first_sample, host_tokens_);
-      backend_.upload(tokens_, std::span<const int32_t>(host_tokens_));
-      math_->embedding_backward(tokens_, grad, layer.gradients, *sink_);
-    } else if (place.layer == head_layer(config_.model)) {
-      math_->head_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first);
+      embedding_backward(batch, first_sample, grad);
+    } else if (!place.is_block) {
+      math_->head_backward(layer.weights, x, saved.kept, grad, layer.gradients, *sink_, first);
     } else {
-      if (place.recompute) math_->block_forward(layer.weights, x, recompute_out_, saved);
-      math_->block_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first);
+      if (split_backward_)
+        math_->block_backward_input(layer.weights, x, saved, grad, kept_of(place, action.workspace),
+                                    layer.gradients, *sink_, first);
+      else
+        math_->block_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first);
     }
     if (profiler != nullptr)
-      profiler->end_layer(place.layer, true,
+      profiler->end_layer(place.layer, StepProfiler::Part::kBackward,
                           backend_.seconds_between(begun, backend_.record_event()));
   }
+}
+
+void ChunkExecutor::wgrad(const RankAction& action, const GlobalBatch& batch, int64_t first_sample,
+                          StepProfiler* profiler) {
+  const int chunk = action.action.chunk, slot = action.action.slot;
+  const auto& places = chunks_[static_cast<size_t>(chunk)];
+  for (size_t i = places.size(); i-- > 0;) {
+    const LayerPlace& place = places[i];
+    if (place.layer != 0 && !place.is_block) continue;
+    StoredLayer& layer = store_.layer(place.layer);
+    const Event begun = backend_.record_event();
+    if (place.layer == 0)
+      embedding_backward(batch, first_sample, gradient(slot));
+    else
+      math_->block_backward_weight(layer.weights, input_of(chunk, i, slot),
+                                   saved_of(place, slot, action.workspace),
+                                   kept_of(place, action.workspace), layer.gradients, *sink_,
+                                   first_touch(wgrad_touched_, place.layer));
+    if (profiler != nullptr)
+      profiler->end_layer(place.layer, StepProfiler::Part::kWgrad,
+                          backend_.seconds_between(begun, backend_.record_event()));
+  }
+}
+
+void ChunkExecutor::embedding_backward(const GlobalBatch& batch, int64_t first_sample,
+                                       Tensor grad) {
+  batch.copy_inputs(first_sample, host_tokens_);
+  backend_.upload(tokens_, std::span<const int32_t>(host_tokens_));
+  math_->embedding_backward(tokens_, grad, store_.layer(0).gradients, *sink_);
 }
 
 Result<int64_t> ChunkExecutor::finish_gradients() {
@@ -244,7 +316,7 @@ int64_t ChunkExecutor::activation_bytes(planner::LayerId layer) const {
     for (const LayerPlace& place : chunk) {
       if (place.layer != layer) continue;
       const int64_t out = layer == head_layer(config_.model) ? 0 : math_->activation_size();
-      return (out + (place.recompute ? 0 : place.saved_size)) * dtype_bytes(DType::kFloat32);
+      return (out + place.saved_size) * dtype_bytes(DType::kFloat32);
     }
   return 0;
 }

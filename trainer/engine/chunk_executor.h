@@ -33,8 +33,16 @@ class ChunkExecutor {
   // `profiler` may be null.
   void forward(int chunk, int slot, const GlobalBatch& batch, int64_t first_sample, bool train,
                std::span<double> sample_loss, StepProfiler* profiler);
-  void backward(int chunk, int slot, const GlobalBatch& batch, int64_t first_sample,
+  // Computes again what the chunk's layers did not keep, into the action's workspace.
+  void recompute(const RankAction& action, StepProfiler* profiler);
+  // Where the schedule splits it: the gradient by the input, and those of the norms; what wgrad()
+  // needs of it stays in the workspace.
+  void backward(const RankAction& action, const GlobalBatch& batch, int64_t first_sample,
                 StepProfiler* profiler);
+  // The weight gradients that backward() left. The head's matrix has its own from forward(), where
+  // the logits were.
+  void wgrad(const RankAction& action, const GlobalBatch& batch, int64_t first_sample,
+             StepProfiler* profiler);
 
   // After the last action: gradients are complete for reduction. Returns the worst fold status: 0,
   // kFoldSaturated or kFoldNotFinite, or the backend's error.
@@ -55,8 +63,10 @@ class ChunkExecutor {
   };
   struct LayerPlace {  // a layer's part of a slot's region
     planner::LayerId layer = 0;
-    bool recompute = false;
+    Recompute recompute = Recompute::kNone;
     int64_t out_offset = 0, saved_offset = 0, saved_size = 0;
+    int64_t again_offset = 0, again_size = 0, kept_offset = 0;  // in a workspace
+    bool is_block = false;
   };
 
   ChunkExecutor(Backend& backend, const TrainConfig& config, LayerStore& store)
@@ -64,7 +74,11 @@ class ChunkExecutor {
   Status allocate(const planner::Plan& plan, const RankLayout& layout);
   Status allocate_sink();
   Tensor out_of(const LayerPlace& place, int slot) const;
-  Tensor saved_of(const LayerPlace& place, int slot) const;
+  SavedTensors saved_of(const LayerPlace& place, int slot, int workspace) const;
+  void recompute_layer(const LayerPlace& place, Tensor x, const SavedTensors& saved,
+                       StepProfiler* profiler);
+  Tensor kept_of(const LayerPlace& place, int workspace) const;
+  void embedding_backward(const GlobalBatch& batch, int64_t first_sample, Tensor grad);
   Tensor input_of(int chunk, size_t index, int slot) const;
   void head_forward(const LayerPlace& place, Tensor x, int slot, const GlobalBatch& batch,
                     int64_t first_sample, bool train, std::span<double> sample_loss);
@@ -80,12 +94,15 @@ class ChunkExecutor {
   std::unique_ptr<GradientSink> sink_;
   std::vector<std::vector<LayerPlace>> chunks_;
   std::vector<Slot> slots_;
-  Tensor recompute_saved_, recompute_out_;
+  std::vector<Tensor> workspaces_;
+  bool split_backward_ = false;
+  Tensor again_;  // recomputed tensors of one layer, where no workspace holds them
   Tensor tokens_, targets_, row_loss_, status_;
   Tensor tied_gradient_;  // fp32, tied, both ends here: the head's share, added at the end
   std::vector<int32_t> host_tokens_;
   std::vector<double> host_row_loss_;
-  std::vector<bool> touched_, head_touched_;  // per layer id
+  // Per layer id; norms and matrices are reached by different actions where backward is split.
+  std::vector<bool> touched_, wgrad_touched_, head_touched_;
   int64_t total_micro_batches_ = 1;
   float loss_scale_ = 1;
 };

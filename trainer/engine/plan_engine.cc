@@ -37,7 +37,8 @@ Status PlanEngine::open() {
   ASSIGN_OR_RETURN(norm_, backend_->allocate(DType::kFloat64, 1));
   const int layers = config_.model.layers + 2;
   profiler_ = std::make_unique<StepProfiler>(layers, layout_.actions.size() + 2, config_.slow_layer,
-                                             config_.slow_factor, config_.layer_seconds);
+                                             config_.slow_factor, config_.layer_seconds,
+                                             layout_.split_backward);
   size_t slots = static_cast<size_t>(config_.global_batch);
   for (int layer = 0; layer < layers; ++layer) {
     norm_begin_.push_back(slots);
@@ -112,7 +113,13 @@ Status PlanEngine::run_action(const RankAction& resolved) {
       executor_->forward(a.chunk, a.slot, batch_, first_sample, true, slots_, profiler_.get());
       break;
     case ActionKind::kBackward:
-      executor_->backward(a.chunk, a.slot, batch_, first_sample, profiler_.get());
+      executor_->backward(resolved, batch_, first_sample, profiler_.get());
+      break;
+    case ActionKind::kWgrad:
+      executor_->wgrad(resolved, batch_, first_sample, profiler_.get());
+      break;
+    case ActionKind::kRecompute:
+      executor_->recompute(resolved, profiler_.get());
       break;
     case ActionKind::kSendForward:
       status = world_.send(backend_->communication_f32(executor_->output(a.chunk, a.slot)),
@@ -130,9 +137,7 @@ Status PlanEngine::run_action(const RankAction& resolved) {
       status = world_.recv(backend_->communication_f32(executor_->gradient(a.slot)),
                            resolved.peer_rank, resolved.tag);
       break;
-    case ActionKind::kWgrad:      // done with Backward
-    case ActionKind::kRecompute:  // done by Backward, per layer as the Plan says
-    case ActionKind::kReduce:     // all layers at once, after all ranks agreed on the scale
+    case ActionKind::kReduce:  // all layers at once, after all ranks agreed on the scale
     case ActionKind::kStep:
       return {};
   }

@@ -2,6 +2,7 @@
 #include "trainer/engine/rank_layout.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "planner/schedule.h"
@@ -88,6 +89,34 @@ Transfer transfer_of(ActionKind kind, int position) {
   }
 }
 
+// Gives every micro-batch of a chunk a workspace from its Recompute, or its Backward where that is
+// split, to the last action that reads it. Freed ones are taken again, the lowest first.
+void assign_workspaces(RankLayout& layout) {
+  using Key = std::pair<int, int>;  // chunk, micro-batch
+  std::map<Key, int> held;
+  std::set<int> open;
+  for (RankAction& action : layout.actions) {
+    const Key key{action.action.chunk, action.action.micro_batch};
+    const ActionKind kind = action.action.kind;
+    const bool backward = kind == ActionKind::kBackward;
+    if (!backward && kind != ActionKind::kRecompute && kind != ActionKind::kWgrad) continue;
+    const auto found = held.find(key);
+    if (backward) action.recomputed = found != held.end();
+    if (found != held.end()) {
+      action.workspace = found->second;
+    } else if (kind == ActionKind::kRecompute || layout.split_backward) {
+      if (open.empty()) open.insert(layout.workspaces++);
+      action.workspace = held[key] = *open.begin();
+      open.erase(open.begin());
+    }
+    if (action.workspace >= 0 &&
+        kind == (layout.split_backward ? ActionKind::kWgrad : ActionKind::kBackward)) {
+      open.insert(action.workspace);
+      held.erase(key);
+    }
+  }
+}
+
 Status resolve_actions(const Plan& plan, RankLayout& layout) {
   const Pipeline& pipeline = plan.pipelines[static_cast<size_t>(layout.position.pipeline)];
   const int virtual_stages = static_cast<int>(layout.chunks.size());
@@ -113,6 +142,11 @@ Status resolve_actions(const Plan& plan, RankLayout& layout) {
     }
     layout.actions.push_back(resolved);
   }
+  for (const planner::StageActions& actions : schedule)
+    layout.split_backward |= std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+      return action.kind == ActionKind::kWgrad;
+    });
+  assign_workspaces(layout);
   return {};
 }
 

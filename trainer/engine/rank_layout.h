@@ -15,6 +15,10 @@ struct RankAction {
   planner::Action action;
   int peer_rank = -1;  // of a Send/Recv
   int tag = 0;         // the same on both sides, different for every message in flight
+  // Of a Recompute, Backward or Wgrad: where what the first of them makes waits for the last of
+  // them; -1 where Backward does it all and nothing waits.
+  int workspace = -1;
+  bool recomputed = false;  // of a Backward: a Recompute action came before it
 };
 
 struct RankChunk {
@@ -37,7 +41,8 @@ struct RankLayout {
   int64_t total_micro_batches = 0;
   std::vector<RankChunk> chunks;
   std::vector<RankAction> actions;
-  int slots = 0;
+  int slots = 0, workspaces = 0;
+  bool split_backward = false;  // the pipeline's schedule has Wgrad actions (planner/schedule.h)
   // Ascending. With a tied head, who holds the head holds layer 0 too: the matrix is that layer's.
   std::vector<HeldLayer> held;
 };

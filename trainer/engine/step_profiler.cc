@@ -26,8 +26,11 @@ double wall_seconds() {
 }
 
 StepProfiler::StepProfiler(int layers, size_t events, int slow_layer, double slow_factor,
-                           double layer_seconds)
-    : slow_layer_(slow_layer), slow_factor_(slow_factor), layer_seconds_(layer_seconds) {
+                           double layer_seconds, bool split_backward)
+    : slow_layer_(slow_layer),
+      slow_factor_(slow_factor),
+      layer_seconds_(layer_seconds),
+      split_backward_(split_backward) {
   step_.layers.resize(static_cast<size_t>(layers));
   total_.layers.resize(static_cast<size_t>(layers));
   trace_.reserve(events);
@@ -54,12 +57,10 @@ void StepProfiler::end_step() {
 
 void StepProfiler::add_step() {
   for (size_t i = 0; i < total_.layers.size(); ++i) {
-    LayerTimes& to = total_.layers[i];
-    const LayerTimes& from = step_.layers[i];
-    to.forward += from.forward;
-    to.backward += from.backward;
-    to.forwards += from.forwards;
-    to.backwards += from.backwards;
+    for (size_t part = 0; part < kParts; ++part) {
+      total_.layers[i].seconds[part] += step_.layers[i].seconds[part];
+      total_.layers[i].count[part] += step_.layers[i].count[part];
+    }
   }
   if (step_.transfer > 0)
     total_.transfer =
@@ -70,14 +71,15 @@ void StepProfiler::add_step() {
   ++total_.steps;
 }
 
-void StepProfiler::end_layer(planner::LayerId layer, bool backward, double seconds) {
-  double spent = std::max(seconds, layer_seconds_ * (backward ? 2 : 1));
+void StepProfiler::end_layer(planner::LayerId layer, Part part, double seconds) {
+  const double share = part == Part::kBackward && !split_backward_ ? 2 : 1;
+  double spent = std::max(seconds, layer_seconds_ * share);
   if (layer == slow_layer_) spent *= slow_factor_;
   if (spent > seconds) sleep_seconds(spent - seconds);
   if (!record_) return;
   LayerTimes& times = step_.layers[static_cast<size_t>(layer)];
-  (backward ? times.backward : times.forward) += spent;
-  (backward ? times.backwards : times.forwards) += 1;
+  times.seconds[static_cast<size_t>(part)] += spent;
+  times.count[static_cast<size_t>(part)] += 1;
 }
 
 void StepProfiler::end_action(const planner::Action& action, int chunk_layers, double begun) {
@@ -109,21 +111,28 @@ Result<planner::StepProfile> StepProfiler::gather(planner::StepProfile mine,
     return failed_precondition("no step was profiled yet; call train_step with profile = true");
   const size_t layers = total_.layers.size();
   // Sums over ranks: times and counts of the layers each worked on, bytes from those that save.
+  constexpr size_t kPerLayer = 2 * kParts + 2;
   std::vector<double> sums;
-  sums.reserve(layers * 6);
+  sums.reserve(layers * kPerLayer);
   for (size_t i = 0; i < layers; ++i) {
     const LayerTimes& t = total_.layers[i];
-    for (double value : {t.forward, t.forwards, t.backward, t.backwards,
-                         static_cast<double>(mine.layers[i].static_bytes),
-                         static_cast<double>(mine.layers[i].activation_bytes)})
-      sums.push_back(value);
+    sums.insert(sums.end(), t.seconds.begin(), t.seconds.end());
+    sums.insert(sums.end(), t.count.begin(), t.count.end());
+    sums.push_back(static_cast<double>(mine.layers[i].static_bytes));
+    sums.push_back(static_cast<double>(mine.layers[i].activation_bytes));
   }
   RETURN_IF_ERROR(world.all_reduce(std::span<double>(sums), ReduceOp::kSum));
-  const auto mean = [](double sum, double count) { return count > 0 ? sum / count : 0.0; };
   for (size_t i = 0; i < layers; ++i) {
-    const double* s = sums.data() + 6 * i;
-    mine.layers[i] = {mean(s[0], s[1]), mean(s[2], s[3]), static_cast<int64_t>(s[4]),
-                      static_cast<int64_t>(s[5])};
+    const double* s = sums.data() + kPerLayer * i;
+    const auto mean = [s](Part part) {
+      const auto at = static_cast<size_t>(part);
+      return s[kParts + at] > 0 ? s[at] / s[kParts + at] : 0.0;
+    };
+    planner::LayerProfile& layer = mine.layers[i];
+    layer.forward = mean(Part::kForward);
+    layer.backward = mean(Part::kBackward) + mean(Part::kWgrad);
+    layer.static_bytes = static_cast<int64_t>(s[2 * kParts]);
+    layer.activation_bytes = static_cast<int64_t>(s[2 * kParts + 1]);
   }
   // Waiting hides in transfers and reductions: the rank that waited least shows the operation. A
   // minimum is the maximum of the negatives.

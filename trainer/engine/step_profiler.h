@@ -5,6 +5,7 @@
 // time.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "base/status.h"
@@ -20,16 +21,20 @@ double wall_seconds();  // monotonic
 class StepProfiler {
  public:
   // `events` bounds the trace of one step; slow_layer, slow_factor and layer_seconds: TrainConfig.
+  // split_backward: Wgrad comes apart from Backward.
   StepProfiler(int layers, size_t events, int slow_layer, double slow_factor,
-               double layer_seconds = 0);
+               double layer_seconds = 0, bool split_backward = false);
 
   void begin_step(bool record);
   // Drops what the step has recorded so far (it is done again).
   void restart_step();
   void end_step();
 
-  // One layer's forward or backward took `seconds`; injects the configured delay.
-  void end_layer(planner::LayerId layer, bool backward, double seconds);
+  // One layer's part took `seconds`; injects the configured delay, once for a Forward, a Wgrad or a
+  // Recompute, and for a Backward once or, where it includes the weight gradients, twice.
+  enum class Part { kForward, kBackward, kWgrad, kRecompute };
+  static constexpr size_t kParts = 4;
+  void end_layer(planner::LayerId layer, Part part, double seconds);
   // Around an action, in seconds since the step began.
   double now() const { return wall_seconds() - step_begin_; }
   void end_action(const planner::Action& action, int chunk_layers, double begun);
@@ -42,8 +47,7 @@ class StepProfiler {
 
  private:
   struct LayerTimes {
-    double forward = 0, backward = 0;
-    double forwards = 0, backwards = 0;
+    std::array<double, kParts> seconds{}, count{};
   };
   struct Sums {
     std::vector<LayerTimes> layers;
@@ -55,6 +59,7 @@ class StepProfiler {
 
   int slow_layer_;
   double slow_factor_, layer_seconds_;
+  bool split_backward_;
   bool record_ = false;
   double step_begin_ = 0;
   Sums step_, total_;

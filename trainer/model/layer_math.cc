@@ -58,9 +58,8 @@ Status LayerMath::allocate(Kinds kinds) {
                         {&normed_grad_, rows_ * hidden_, kinds.block},
                         {&activated_, rows_ * ffn_, kinds.block},
                         {&activated_grad_, rows_ * ffn_, kinds.block},
-                        {&gate_up_grad_, rows_ * 2 * ffn_, kinds.block},
                         {&attention_grad_, rows_ * attention_.out_width(), kinds.block},
-                        {&qkv_grad_, rows_ * attention_.qkv_width(), kinds.block},
+                        {&kept_, block_kept_size(), kinds.block},
                         {&logits_, rows_ * vocab_, kinds.head}};
   for (const Need& need : needs) {
     if (!need.wanted) continue;
@@ -90,11 +89,13 @@ Status LayerMath::make_rotation() {
   return {};
 }
 
-int64_t LayerMath::saved_size(planner::LayerId layer) const {
+int64_t LayerMath::saved_size(planner::LayerId layer, Recompute recompute) const {
   if (layer == 0) return 0;
   if (layer == head_layer(model_)) return rows_ + rows_ * hidden_;
+  if (recompute == Recompute::kFull) return 0;
   return 2 * rows_ + rows_ * (attention_.qkv_width() + attention_.out_width()) +
-         rows_ * attention_.heads + rows_ * hidden_ + rows_ * 2 * ffn_;
+         rows_ * attention_.heads + rows_ * hidden_ +
+         (recompute == Recompute::kSelective ? 0 : rows_ * 2 * ffn_);
 }
 
 int64_t LayerMath::largest_gradient() const {
@@ -106,16 +107,35 @@ int64_t LayerMath::largest_gradient() const {
   return largest;
 }
 
-LayerMath::BlockSaved LayerMath::block_saved(Tensor saved) const {
-  Cutter cut(saved);
+LayerMath::BlockSaved LayerMath::block_saved(const SavedTensors& saved) const {
+  Cutter kept(saved.kept), again(saved.again);
+  const auto next = [&](int64_t size, bool selective) {
+    const bool recomputed = saved.recompute == Recompute::kFull ||
+                            (selective && saved.recompute == Recompute::kSelective);
+    return recomputed ? again.next(size) : kept.next(size);
+  };
   BlockSaved parts;
-  parts.qkv = cut.next(rows_ * attention_.qkv_width());
-  parts.attention = cut.next(rows_ * attention_.out_width());
-  parts.mid = cut.next(rows_ * hidden_);
-  parts.gate_up = cut.next(rows_ * 2 * ffn_);
-  parts.log_sum = cut.next(rows_ * attention_.heads);
-  parts.inverse_rms1 = cut.next(rows_);
-  parts.inverse_rms2 = cut.next(rows_);
+  parts.qkv = next(rows_ * attention_.qkv_width(), false);
+  parts.attention = next(rows_ * attention_.out_width(), false);
+  parts.mid = next(rows_ * hidden_, false);
+  parts.log_sum = next(rows_ * attention_.heads, false);
+  parts.inverse_rms1 = next(rows_, false);
+  parts.inverse_rms2 = next(rows_, false);
+  parts.gate_up = next(rows_ * 2 * ffn_, true);
+  return parts;
+}
+
+int64_t LayerMath::block_kept_size() const {
+  return rows_ * (2 * hidden_ + 2 * ffn_ + attention_.qkv_width());
+}
+
+LayerMath::BlockKept LayerMath::block_kept(Tensor kept) const {
+  Cutter cut(kept);
+  BlockKept parts;
+  parts.gate_up_grad = cut.next(rows_ * 2 * ffn_);
+  parts.qkv_grad = cut.next(rows_ * attention_.qkv_width());
+  parts.out_grad = cut.next(rows_ * hidden_);
+  parts.mid_grad = cut.next(rows_ * hidden_);
   return parts;
 }
 
@@ -148,46 +168,87 @@ void LayerMath::embedding_backward(Tensor tokens, Tensor out_grad, Tensor gradie
   sink.embedding(tokens, out_grad, gradients, hidden_);
 }
 
-void LayerMath::block_forward(Tensor weights, Tensor x, Tensor out, Tensor saved) {
-  const BlockParameters w = block_parameters(weights);
-  const BlockSaved s = block_saved(saved);
-  const auto eps = static_cast<float>(model_.norm_eps);
-  backend_.rms_norm_forward(x, w.norm1, normed_, s.inverse_rms1, hidden_, eps);
+void LayerMath::up_to_attention(const BlockParameters& w, Tensor x, const BlockSaved& s) {
+  backend_.rms_norm_forward(x, w.norm1, normed_, s.inverse_rms1, hidden_, norm_eps());
   backend_.linear_forward(normed_, w.qkv, s.qkv, qkv_shape_);
   backend_.rope(s.qkv, cosine_, sine_, attention_, false);
   backend_.attention_forward(s.qkv, s.attention, s.log_sum, attention_);
   backend_.linear_forward(s.attention, w.wo, s.mid, wo_shape_);
   backend_.add(s.mid, x, s.mid);
-  backend_.rms_norm_forward(s.mid, w.norm2, normed_, s.inverse_rms2, hidden_, eps);
+}
+
+void LayerMath::up_to_gate(const BlockParameters& w, const BlockSaved& s) {
+  backend_.rms_norm_forward(s.mid, w.norm2, normed_, s.inverse_rms2, hidden_, norm_eps());
   backend_.linear_forward(normed_, w.gate_up, s.gate_up, gate_up_shape_);
+}
+
+void LayerMath::block_forward(Tensor weights, Tensor x, Tensor out, const SavedTensors& saved) {
+  const BlockParameters w = block_parameters(weights);
+  const BlockSaved s = block_saved(saved);
+  up_to_attention(w, x, s);
+  up_to_gate(w, s);
   backend_.swiglu_forward(s.gate_up, activated_, ffn_);
   backend_.linear_forward(activated_, w.down, out, down_shape_);
   backend_.add(out, s.mid, out);
 }
 
-void LayerMath::block_backward(Tensor weights, Tensor x, Tensor saved, Tensor grad,
+void LayerMath::block_recompute(Tensor weights, Tensor x, const SavedTensors& saved) {
+  if (saved.recompute == Recompute::kNone) return;
+  const BlockParameters w = block_parameters(weights);
+  const BlockSaved s = block_saved(saved);
+  if (saved.recompute == Recompute::kFull) up_to_attention(w, x, s);
+  up_to_gate(w, s);
+}
+
+void LayerMath::block_backward(Tensor weights, Tensor x, const SavedTensors& saved, Tensor grad,
                                Tensor gradients, GradientSink& sink, bool first) {
+  block_backward_input(weights, x, saved, grad, kept_, gradients, sink, first);
+  // activated_ is still what the first part left there.
+  weight_gradients(block_parameters(weights), x, block_saved(saved), block_kept(kept_), gradients,
+                   sink, first);
+}
+
+void LayerMath::block_backward_input(Tensor weights, Tensor x, const SavedTensors& saved,
+                                     Tensor grad, Tensor kept, Tensor gradients, GradientSink& sink,
+                                     bool first) {
   const BlockParameters w = block_parameters(weights), g = block_parameters(gradients);
   const BlockSaved s = block_saved(saved);
-  const auto eps = static_cast<float>(model_.norm_eps);
-  // Feed-forward half; the normed inputs are made again rather than kept.
+  const BlockKept k = block_kept(kept);
+  // Feed-forward half.
+  backend_.copy(k.out_grad, grad);
   backend_.linear_backward_input(grad, w.down, activated_grad_, down_shape_);
-  backend_.swiglu_backward(s.gate_up, activated_grad_, gate_up_grad_, activated_, ffn_);
-  sink.linear(grad, activated_, g.down, down_shape_, first);
-  backend_.rms_norm_forward(s.mid, w.norm2, normed_, s.inverse_rms2, hidden_, eps);
-  sink.linear(gate_up_grad_, normed_, g.gate_up, gate_up_shape_, first);
-  backend_.linear_backward_input(gate_up_grad_, w.gate_up, normed_grad_, gate_up_shape_);
+  backend_.swiglu_backward(s.gate_up, activated_grad_, k.gate_up_grad, activated_, ffn_);
+  backend_.linear_backward_input(k.gate_up_grad, w.gate_up, normed_grad_, gate_up_shape_);
   sink.rms_norm(s.mid, w.norm2, s.inverse_rms2, normed_grad_, grad, g.norm2, first);
   // Attention half.
-  sink.linear(grad, s.attention, g.wo, wo_shape_, first);
+  backend_.copy(k.mid_grad, grad);
   backend_.linear_backward_input(grad, w.wo, attention_grad_, wo_shape_);
-  backend_.attention_backward(s.qkv, s.attention, s.log_sum, attention_grad_, qkv_grad_,
+  backend_.attention_backward(s.qkv, s.attention, s.log_sum, attention_grad_, k.qkv_grad,
                               attention_);
-  backend_.rope(qkv_grad_, cosine_, sine_, attention_, true);
-  backend_.rms_norm_forward(x, w.norm1, normed_, s.inverse_rms1, hidden_, eps);
-  sink.linear(qkv_grad_, normed_, g.qkv, qkv_shape_, first);
-  backend_.linear_backward_input(qkv_grad_, w.qkv, normed_grad_, qkv_shape_);
+  backend_.rope(k.qkv_grad, cosine_, sine_, attention_, true);
+  backend_.linear_backward_input(k.qkv_grad, w.qkv, normed_grad_, qkv_shape_);
   sink.rms_norm(x, w.norm1, s.inverse_rms1, normed_grad_, grad, g.norm1, first);
+}
+
+void LayerMath::block_backward_weight(Tensor weights, Tensor x, const SavedTensors& saved,
+                                      Tensor kept, Tensor gradients, GradientSink& sink,
+                                      bool first) {
+  const BlockSaved s = block_saved(saved);
+  backend_.swiglu_forward(s.gate_up, activated_, ffn_);
+  weight_gradients(block_parameters(weights), x, s, block_kept(kept), gradients, sink, first);
+}
+
+// Takes `activated_`; the normed inputs are made again rather than kept.
+void LayerMath::weight_gradients(const BlockParameters& w, Tensor x, const BlockSaved& s,
+                                 const BlockKept& k, Tensor gradients, GradientSink& sink,
+                                 bool first) {
+  const BlockParameters g = block_parameters(gradients);
+  sink.linear(k.out_grad, activated_, g.down, down_shape_, first);
+  backend_.rms_norm_forward(s.mid, w.norm2, normed_, s.inverse_rms2, hidden_, norm_eps());
+  sink.linear(k.gate_up_grad, normed_, g.gate_up, gate_up_shape_, first);
+  sink.linear(k.mid_grad, s.attention, g.wo, wo_shape_, first);
+  backend_.rms_norm_forward(x, w.norm1, normed_, s.inverse_rms1, hidden_, norm_eps());
+  sink.linear(k.qkv_grad, normed_, g.qkv, qkv_shape_, first);
 }
 
 void LayerMath::head_forward(Tensor weights, Tensor matrix, Tensor x, Tensor targets, Tensor saved,
@@ -195,7 +256,7 @@ void LayerMath::head_forward(Tensor weights, Tensor matrix, Tensor x, Tensor tar
                              Tensor matrix_gradient, GradientSink* sink, bool first) {
   const HeadSaved s = head_saved(saved);
   backend_.rms_norm_forward(x, weights.slice(0, hidden_), normed_, s.inverse_rms, hidden_,
-                            static_cast<float>(model_.norm_eps));
+                            norm_eps());
   backend_.linear_forward(normed_, matrix, logits_, head_shape_);
   backend_.softmax_cross_entropy(logits_, targets, row_loss, vocab_, grad_scale, want_grad);
   if (!want_grad) return;

@@ -14,6 +14,17 @@
 
 namespace flextrain::trainer {
 
+// What of a block's saved tensors is computed again before its backward instead of being kept:
+// nothing; the feed-forward's gate and up projections, the largest of them; everything.
+enum class Recompute { kNone, kSelective, kFull };
+
+// Where a layer's saved tensors are: `kept` from forward to backward, `again` (recomputed ones)
+// only from recompute() to the backward.
+struct SavedTensors {
+  Tensor kept, again;
+  Recompute recompute = Recompute::kNone;
+};
+
 class LayerMath {
  public:
   // Allocates scratch for the kinds of layers named. kResourceExhausted when memory is short.
@@ -26,19 +37,33 @@ class LayerMath {
   int64_t rows() const { return rows_; }
   // Floats of one activation hop, [rows, hidden].
   int64_t activation_size() const { return rows_ * model_.hidden; }
-  // Floats a layer keeps from forward to backward, besides its input and output.
-  int64_t saved_size(planner::LayerId layer) const;
+  // Floats a layer keeps from forward to backward, besides its input and output; and those that are
+  // computed again.
+  int64_t saved_size(planner::LayerId layer, Recompute recompute = Recompute::kNone) const;
+  int64_t again_size(planner::LayerId layer, Recompute recompute) const {
+    return saved_size(layer) - saved_size(layer, recompute);
+  }
   // Floats of the largest single weight gradient among the kinds.
   int64_t largest_gradient() const;
 
-  // `weights` and `gradients` are the layer's flat buffers, `saved` a tensor of saved_size().
+  // `weights` and `gradients` are the layer's flat buffers.
   void embedding_forward(Tensor weights, Tensor tokens, Tensor out);
   void embedding_backward(Tensor tokens, Tensor out_grad, Tensor gradients, GradientSink& sink);
 
-  void block_forward(Tensor weights, Tensor x, Tensor out, Tensor saved);
+  void block_forward(Tensor weights, Tensor x, Tensor out, const SavedTensors& saved);
+  // Fills saved.again from the input and what was kept, bit for bit as forward had it.
+  void block_recompute(Tensor weights, Tensor x, const SavedTensors& saved);
   // `grad` is the output's gradient and becomes the input's.
-  void block_backward(Tensor weights, Tensor x, Tensor saved, Tensor grad, Tensor gradients,
-                      GradientSink& sink, bool first);
+  void block_backward(Tensor weights, Tensor x, const SavedTensors& saved, Tensor grad,
+                      Tensor gradients, GradientSink& sink, bool first);
+  // The same in two parts, bit for bit (zero-bubble schedules: Qi et al. 2024): the gradient by the
+  // input, with those of the two norms, which fall out of it; then those of the matrices. What the
+  // second part needs of the first is kept in `kept`, block_kept_size() floats.
+  int64_t block_kept_size() const;
+  void block_backward_input(Tensor weights, Tensor x, const SavedTensors& saved, Tensor grad,
+                            Tensor kept, Tensor gradients, GradientSink& sink, bool first);
+  void block_backward_weight(Tensor weights, Tensor x, const SavedTensors& saved, Tensor kept,
+                             Tensor gradients, GradientSink& sink, bool first);
 
   // Loss and, with want_grad, everything of the backward that needs the logits: they are the
   // largest tensor there is and are never kept. `matrix` is the head's or, tied, the embedding's;
@@ -58,16 +83,27 @@ class LayerMath {
   struct BlockSaved {
     Tensor inverse_rms1, qkv, attention, log_sum, mid, inverse_rms2, gate_up;
   };
-  BlockSaved block_saved(Tensor saved) const;
-  struct HeadSaved {
-    Tensor inverse_rms, norm_grad;
-  };
-  HeadSaved head_saved(Tensor saved) const;
+  BlockSaved block_saved(const SavedTensors& saved) const;
   // Flat positions of a block's parameters.
   struct BlockParameters {
     Tensor norm1, qkv, wo, norm2, gate_up, down;
   };
   BlockParameters block_parameters(Tensor flat) const;
+  // Gradients of the block's output, of the residual between its halves, and of what the two large
+  // projections gave.
+  struct BlockKept {
+    Tensor out_grad, mid_grad, gate_up_grad, qkv_grad;
+  };
+  BlockKept block_kept(Tensor kept) const;
+  void weight_gradients(const BlockParameters& w, Tensor x, const BlockSaved& s, const BlockKept& k,
+                        Tensor gradients, GradientSink& sink, bool first);
+  struct HeadSaved {
+    Tensor inverse_rms, norm_grad;
+  };
+  HeadSaved head_saved(Tensor saved) const;
+  float norm_eps() const { return static_cast<float>(model_.norm_eps); }
+  void up_to_attention(const BlockParameters& w, Tensor x, const BlockSaved& s);
+  void up_to_gate(const BlockParameters& w, const BlockSaved& s);
 
   Backend& backend_;
   const ModelConfig model_;
@@ -76,8 +112,7 @@ class LayerMath {
   AttentionShape attention_;
   LinearShape qkv_shape_, wo_shape_, gate_up_shape_, down_shape_, head_shape_;
   Tensor cosine_, sine_;
-  Tensor normed_, normed_grad_, activated_, activated_grad_, gate_up_grad_, attention_grad_,
-      qkv_grad_, logits_;
+  Tensor normed_, normed_grad_, activated_, activated_grad_, attention_grad_, kept_, logits_;
 };
 
 }  // namespace flextrain::trainer

@@ -65,24 +65,28 @@ TEST_P(EqualLayouts, PrintWhatOneRankPrints) {
 
 std::string name_of(const testing::TestParamInfo<Layout>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Exact, EqualLayouts,
-                         testing::Values(Layout{"PP2", 2, "", "pp=2"}, Layout{"PP3", 3, "", "pp=3"},
-                                         Layout{"PP5", 5, "", "pp=5"}, Layout{"DP2", 2, "", "dp=2"},
-                                         Layout{"DP3", 3, "", "dp=3"},
-                                         Layout{"PP2DP2", 4, "", "pp=2 dp=2"},
-                                         Layout{"GPipePP3", 3, "", "pp=3 schedule=gpipe"},
-                                         Layout{"GPipePP2DP2", 4, "", "pp=2 dp=2 schedule=gpipe"},
-                                         Layout{"PP2V2", 2, "", "pp=2 v=2"},
-                                         Layout{"PP2DP3V2", 6, "", "pp=2 dp=3 v=2"},
-                                         Layout{"Recompute", 1, "", "recompute=1"},
-                                         Layout{"RecomputePP2", 2, "", "pp=2 recompute=1"},
-                                         Layout{"AsymmetricPP2AndPP1", 3, "", "pp=2 second_pp=1"},
-                                         Layout{"AsymmetricPP1AndPP3", 4, "", "pp=1 second_pp=3"}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Exact, EqualLayouts,
+    testing::Values(Layout{"PP2", 2, "", "pp=2"}, Layout{"PP3", 3, "", "pp=3"},
+                    Layout{"PP5", 5, "", "pp=5"}, Layout{"DP2", 2, "", "dp=2"},
+                    Layout{"DP3", 3, "", "dp=3"}, Layout{"PP2DP2", 4, "", "pp=2 dp=2"},
+                    Layout{"GPipePP3", 3, "", "pp=3 schedule=gpipe"},
+                    Layout{"GPipePP2DP2", 4, "", "pp=2 dp=2 schedule=gpipe"},
+                    Layout{"PP2V2", 2, "", "pp=2 v=2"}, Layout{"PP2DP3V2", 6, "", "pp=2 dp=3 v=2"},
+                    Layout{"Recompute", 1, "", "recompute=1"},
+                    Layout{"RecomputePP2", 2, "", "pp=2 recompute=1"},
+                    Layout{"SplitPP3", 3, "", "pp=3 split=1"},
+                    Layout{"SplitPP2DP2V2", 4, "", "pp=2 dp=2 v=2 split=1"},
+                    Layout{"SplitGPipeRecompute", 2, "", "pp=2 schedule=gpipe split=1 recompute=1"},
+                    Layout{"RecomputeActions", 3, "", "pp=3 split=2 recompute=1"},
+                    Layout{"AsymmetricPP2AndPP1", 3, "", "pp=2 second_pp=1"},
+                    Layout{"AsymmetricPP1AndPP3", 4, "", "pp=1 second_pp=3"}),
+    name_of);
 
 INSTANTIATE_TEST_SUITE_P(ExactTiedHead, EqualLayouts,
                          testing::Values(Layout{"PP2", 2, "tied=1", "pp=2"},
                                          Layout{"PP3", 3, "tied=1", "pp=3"},
+                                         Layout{"SplitPP2", 2, "tied=1", "pp=2 split=1"},
                                          Layout{"DP2", 2, "tied=1", "dp=2"},
                                          Layout{"PP2DP2", 4, "tied=1", "pp=2 dp=2"},
                                          Layout{"Asymmetric", 3, "tied=1", "pp=2 second_pp=1"}),
@@ -108,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Fp32, EqualLayouts,
                                          Layout{"GPipePP3", 3, "numerics=fp32",
                                                 "pp=3 schedule=gpipe"},
                                          Layout{"PP2V2", 2, "numerics=fp32", "pp=2 v=2"},
+                                         Layout{"SplitPP3", 3, "numerics=fp32", "pp=3 split=1"},
                                          Layout{"TiedPP3", 3, "numerics=fp32 tied=1", "pp=3"}),
                          name_of);
 

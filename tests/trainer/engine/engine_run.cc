@@ -5,15 +5,20 @@
 //   engine_run layers=5 pp=2 dp=1 v=1 schedule=1f1b numerics=exact begin=0 steps=4 batch=6 tied=0
 //              recompute=0 padding=0 scale=44 mbs=1 load=FILE save=FILE
 //
+// split=1 takes every Backward of the schedule apart: its Wgrad comes two Forwards or Backwards
+// later; split=2 puts a Recompute before it as well.
+//
 // second_pp=K adds a second pipeline of K stages, which takes a third of the micro-batches; the
 // first one has pp stages.
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <string>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "planner/schedule.h"
 #include "tests/trainer/engine/toy_run.h"
 
 namespace flextrain::trainer {
@@ -55,6 +60,47 @@ void join_plans(planner::Plan& plan, const planner::Plan& second) {
   plan.id = planner::plan_id(plan);
 }
 
+// The schedule of every pipeline as explicit lists with Wgrad actions of their own, `delay`
+// computations after their Backward.
+Status split_schedule(planner::Plan& plan, size_t delay, bool recompute) {
+  using planner::ActionKind;
+  std::vector<std::vector<std::vector<planner::Action>>> lists;
+  for (int p = 0; p < static_cast<int>(plan.pipelines.size()); ++p) {
+    ASSIGN_OR_RETURN(planner::Schedule schedule, planner::schedule_of(plan, p));
+    for (planner::StageActions& stage : schedule) {
+      planner::StageActions split;
+      std::deque<planner::Action> waiting;
+      int next_slot = 0;
+      std::map<std::pair<int, int>, int> slots;  // Wgrad keeps a slot longer: one for each
+      for (planner::Action action : stage) {
+        const bool ends = action.kind == ActionKind::kReduce || action.kind == ActionKind::kStep;
+        if (!ends) {
+          const auto [at, fresh] = slots.try_emplace({action.chunk, action.micro_batch}, next_slot);
+          if (fresh) ++next_slot;
+          action.slot = at->second;
+        }
+        while (!waiting.empty() && (ends || waiting.size() > delay)) {
+          split.push_back(waiting.front());
+          waiting.pop_front();
+        }
+        if (recompute && action.kind == ActionKind::kBackward) {
+          split.push_back(action);
+          split.back().kind = ActionKind::kRecompute;
+        }
+        split.push_back(action);
+        if (action.kind != ActionKind::kBackward) continue;
+        waiting.push_back(action);
+        waiting.back().kind = ActionKind::kWgrad;
+      }
+      stage = std::move(split);
+    }
+    lists.push_back(std::move(schedule));
+  }
+  plan.explicit_actions = std::move(lists);
+  plan.schedule = "explicit";
+  return {};
+}
+
 Result<planner::Plan> make_plan(const Options& options, const TrainConfig& config) {
   const bool two = options.contains("second_pp");
   const int share = two ? config.global_batch / 3 : 0;
@@ -66,6 +112,8 @@ Result<planner::Plan> make_plan(const Options& options, const TrainConfig& confi
   }
   if (number(options, "recompute"))
     for (size_t layer = 0; layer < plan.recompute.size(); layer += 2) plan.recompute[layer] = true;
+  const int split = number(options, "split");
+  if (split > 0) RETURN_IF_ERROR(split_schedule(plan, 2, split > 1));
   return plan;
 }
 
@@ -137,7 +185,7 @@ int main(int argc, char** argv) {
                      {"v", "1"},      {"schedule", "1f1b"}, {"numerics", "exact"},
                      {"begin", "0"},  {"steps", "4"},       {"batch", "6"},
                      {"tied", "0"},   {"recompute", "0"},   {"padding", "0"},
-                     {"scale", "44"}, {"mbs", "1"}};
+                     {"scale", "44"}, {"mbs", "1"},         {"split", "0"}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     const size_t equals = text.find('=');

@@ -40,6 +40,11 @@ struct LayerRun {
   double loss = 0;
 };
 
+struct How {
+  Recompute recompute = Recompute::kNone;
+  bool split = false;  // backward in two parts
+};
+
 class OneLayer {
  public:
   OneLayer(Backend& b, planner::Numerics numerics) : b_(b), numerics_(numerics) {
@@ -51,15 +56,29 @@ class OneLayer {
   }
   int64_t activations() const { return math_->activation_size(); }
 
-  LayerRun block(const Floats& weights, const Floats& x, const Floats& out_grad, int repeats = 1) {
+  LayerRun block(const Floats& weights, const Floats& x, const Floats& out_grad, int repeats = 1,
+                 How how = {}) {
     const Tensor w = put(b_, weights), in = put(b_, x), out = space(b_, activations());
-    const Tensor saved = space(b_, math_->saved_size(1));
+    const SavedTensors saved{space(b_, math_->saved_size(1, how.recompute)),
+                             space(b_, math_->again_size(1, how.recompute)), how.recompute};
+    const Tensor kept = space(b_, math_->block_kept_size());
     const Tensor gradients = space(b_, w.size(), gradient_type());
     LayerRun run;
     for (int i = 0; i < repeats; ++i) {
       math_->block_forward(w, in, out, saved);
+      b_.fill_zero(saved.again);  // other micro-batches may have used it
+      math_->block_recompute(w, in, saved);
       const Tensor grad = put(b_, out_grad);
-      math_->block_backward(w, in, saved, grad, gradients, *sink_, i == 0);
+      if (how.split) {
+        math_->block_backward_input(w, in, saved, grad, kept, gradients, *sink_, i == 0);
+        // What the first part left in scratch is not there any more when others came between.
+        const Tensor other_out = space(b_, activations());
+        const SavedTensors other{space(b_, math_->saved_size(1)), {}, Recompute::kNone};
+        math_->block_forward(w, grad, other_out, other);
+        math_->block_backward_weight(w, in, saved, kept, gradients, *sink_, i == 0);
+      } else {
+        math_->block_backward(w, in, saved, grad, gradients, *sink_, i == 0);
+      }
       run.x_grad = get(b_, grad);
     }
     run.out = get(b_, out);
@@ -136,6 +155,34 @@ TEST(Block, TwoMicroBatchesAddUp) {
     for (float& v : twice) v *= 2;
     expect_gradients_close(layer.block(w, x, r, 2).gradients, twice, 1, 1e-6);
   }
+}
+
+TEST(Block, SplitAndRecomputedIsTheSameBits) {
+  for (auto numerics : {planner::Numerics::kExact, planner::Numerics::kFp32}) {
+    const auto cpu = cpu_backend();
+    OneLayer layer(*cpu, numerics);
+    const Floats w = layer_values(1), x = random_floats(layer.activations(), 1),
+                 r = random_floats(layer.activations(), 2);
+    const LayerRun plain = layer.block(w, x, r, 2);
+    for (auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      for (bool split : {false, true}) {
+        const LayerRun run = layer.block(w, x, r, 2, {recompute, split});
+        EXPECT_EQ(run.out, plain.out);
+        EXPECT_EQ(run.x_grad, plain.x_grad);
+        EXPECT_EQ(run.gradients, plain.gradients);
+      }
+  }
+}
+
+TEST(Block, RecomputationKeepsLess) {
+  const auto cpu = cpu_backend();
+  const auto math = LayerMath::make(*cpu, small_model(), kMicroBatch, {true, true}).value();
+  const int64_t all = math->saved_size(1);
+  EXPECT_EQ(math->saved_size(1, Recompute::kFull), 0);
+  EXPECT_EQ(math->saved_size(1, Recompute::kSelective), all - math->rows() * 2 * small_model().ffn);
+  EXPECT_EQ(math->again_size(1, Recompute::kFull), all);
+  EXPECT_EQ(math->again_size(1, Recompute::kNone), 0);
+  EXPECT_EQ(math->saved_size(3, Recompute::kFull), math->saved_size(3));  // the head
 }
 
 TEST(Block, AgreesWithFiniteDifferences) {
