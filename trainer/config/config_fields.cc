@@ -123,6 +123,7 @@ std::vector<ConfigField> config_fields(TrainConfig& c) {
       {"injection", "slow_layer", &c.slow_layer, -1, 10001},
       {"injection", "slow_factor", &c.slow_factor, 1, 1000},
       {"injection", "layer_seconds", &c.layer_seconds, 0, 60},
+      {"injection", "hold_dir", &c.hold_dir},
   };
 }
 

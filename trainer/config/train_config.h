@@ -76,6 +76,8 @@ struct TrainConfig {
   // Every layer takes at least so long per micro-batch forward, twice that backward, asleep: stands
   // in for a device on machines whose ranks share cores (no effect on values).
   double layer_seconds = 0;
+  // Points where a fault test stops the training (run/hold_point.h); "" = none.
+  std::string hold_dir;
 };
 
 }  // namespace flextrain::trainer

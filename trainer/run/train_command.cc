@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/collective.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/exit_code.h"
+#include "trainer/run/hold_point.h"
 #include "trainer/run/session.h"
 #include "trainer/run/stop_signal.h"
 #include "trainer/run/train_loop.h"
@@ -91,6 +92,7 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
                planner::numerics_name(session.config.numerics), session.fingerprint);
     control.phase_ended("init");
   }
+  HoldPoint(session.config.hold_dir).wait("init");
   std::optional<FileLock> lock;  // rank 0's, to the end of the run
   ASSIGN_OR_RETURN(const TrainingCursor cursor,
                    load_state(world, options, session, **engine, lock));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/run/train_loop.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/log.h"
@@ -25,7 +26,8 @@ TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine
       first_step_(cursor.step),
       saved_step_(cursor.step),
       plan_id_(planner::plan_id(session.plan)),
-      progress_(stdout) {}
+      progress_(stdout),
+      hold_(config_.hold_dir) {}
 
 Status TrainLoop::open_metrics() {
   Status status;
@@ -44,7 +46,7 @@ Result<LoopEnd> TrainLoop::run() {
     const Stopwatch watch;
     ASSIGN_OR_RETURN(const StepResult result, one_step());
     // Every rank paces itself: sleeping is kinder to a shared core than waiting for a message.
-    sleep_until(watch, config_.min_step_seconds);
+    sleep_until(watch, std::max(config_.min_step_seconds, hold_.step_seconds()));
     const double seconds = watch.seconds();
     if (cursor_.step == first_step_ + 1 && is_root()) control_.phase_ended("first_step");
     ASSIGN_OR_RETURN(const std::optional<double> eval_loss, evaluate_if_due());
@@ -55,7 +57,7 @@ Result<LoopEnd> TrainLoop::run() {
     if (!decision.save) continue;
     // Before the save: the agent takes it as the end of the last step when it measures the switch.
     if (decision.stop && is_root()) control_.write_progress(last_progress_, true);
-    ASSIGN_OR_RETURN(const bool saved, save());
+    ASSIGN_OR_RETURN(const bool saved, save(decision));
     if (cursor_.step >= config_.steps) {
       if (!saved) return internal_error("training is complete, but its end could not be saved");
       break;
@@ -188,12 +190,16 @@ void TrainLoop::report_profile() {
   if (!reported.ok() || *reported) unreported_profile_.reset();
 }
 
-Result<bool> TrainLoop::save() {
+Result<bool> TrainLoop::save(const Decision& decision) {
   since_save_.restart();
   if (saved_step_ == cursor_.step) return true;
   const Stopwatch watch;
+  HoldingFileSystem files(posix_file_system(), hold_,
+                          cursor_.step >= config_.steps ? "last-save"
+                          : decision.stop               ? "save"
+                                                        : "");
   const Result<std::string> digest =
-      save_checkpoint(posix_file_system(), world_, engine_, config_, session_.plan,
+      save_checkpoint(files, world_, engine_, config_, session_.plan,
                       {cursor_, session_.fingerprint, session_.data_hash});
   if (is_root()) progress_.finish();
   if (!digest.ok()) {

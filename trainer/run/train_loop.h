@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/engine/engine.h"
+#include "trainer/run/hold_point.h"
 #include "trainer/run/metrics_file.h"
 #include "trainer/run/progress_line.h"
 #include "trainer/run/session.h"
@@ -42,7 +43,7 @@ class TrainLoop {
   Status profile_if_complete();
   void report_profile();
   // True when the state is on disk.
-  Result<bool> save();
+  Result<bool> save(const Decision& decision);
   bool is_root() const { return world_.rank() == 0; }
 
   Communicator& world_;
@@ -56,6 +57,7 @@ class TrainLoop {
   const std::string plan_id_;
   std::optional<MetricsFile> metrics_;  // rank 0
   ProgressLine progress_;
+  const HoldPoint hold_;
   Progress last_progress_;
   Stopwatch since_save_, since_report_;
   std::optional<planner::StepProfile> unreported_profile_;  // rank 0: no scale table of it yet

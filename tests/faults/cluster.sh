@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2153 # shared with the other files of this folder
+# The fault cluster: 4 nodes of 1 GPU, kept up from cell to cell. cluster_ready KIND gives a cluster
+# of that kind that is whole and idle: the one that is up, mended, or a new one.
+
+FAULT_NODES=4
+FAULT_SHRINK_TIMEOUT=20
+RIGID_BOUND=$((FAULT_SHRINK_TIMEOUT + 10 + 5)) # ShrinkTimeout + KillWait + a round of the scheduler
+CLUSTER_KIND=
+
+GATE_SCRIPT='#!/bin/bash
+# Waits while the gate is closed, a minute at most (a test that died must not hold a node).
+gate=%s/%s.$(hostname -s)
+if [ -e "$gate" ]; then
+  echo "${SLURM_JOB_ID:-}" >"$gate.here"
+  end=$((SECONDS + 60))
+  while [ -e "$gate" ] && [ "$SECONDS" -lt "$end" ]; do sleep 0.1; done
+  rm -f "$gate.here"
+fi
+'
+
+# The scripts that wait at gates, and the folders of gates and marks.
+write_gates() {
+  GATES=$VC_ROOT/gates
+  MARKS=$VC_ROOT/marks # prolog-fails.NODE, task-dies.NODE: laid and taken away by faults
+  mkdir -p "$GATES" "$MARKS"
+  chmod 1777 "$GATES" "$MARKS"
+  # shellcheck disable=SC2059
+  {
+    printf "$GATE_SCRIPT" "$GATES" prolog
+    printf '%s\n' "[ ! -e \"$MARKS/prolog-fails.\$(hostname -s)\" ]"
+  } >"$GATES/prolog"
+  # shellcheck disable=SC2059
+  printf "$GATE_SCRIPT" "$GATES" epilog >"$GATES/epilog"
+  cat >"$GATES/task-prolog" <<SH
+#!/bin/bash
+# task-dies.NODE: the task that is about to start dies (companions are the only jobs that start then).
+[ ! -e "$MARKS/task-dies.\$(hostname -s)" ] || kill -9 \$PPID
+SH
+  cat >"$GATES/mpirun" <<SH
+#!/bin/bash
+# Between two trainers: waits while the launch gate is closed.
+if [ -e "$GATES/launch" ]; then
+  : >"$GATES/launch.here"
+  end=\$((SECONDS + 120))
+  while [ -e "$GATES/launch" ] && [ "\$SECONDS" -lt "\$end" ]; do sleep 0.05; done
+  rm -f "$GATES/launch.here"
+fi
+exec mpirun "\$@"
+SH
+  chmod 755 "$GATES"/{prolog,epilog,task-prolog,mpirun}
+}
+
+fault_slurm_conf() {
+  cat <<CONF
+Prolog=$VC_ROOT/gates/prolog
+Epilog=$VC_ROOT/gates/epilog
+TaskProlog=$VC_ROOT/gates/task-prolog
+PrologFlags=Alloc
+BatchStartTimeout=60
+SlurmdTimeout=15
+CONF
+}
+fault_flextrain_conf() {
+  flextrain_conf Gate=none RemainingTimeGuard=no LeaseSeconds=120 RenewSeconds=90 \
+    CompanionStartTimeout=20 GrowTimeout=30 "ShrinkTimeout=$FAULT_SHRINK_TIMEOUT" AgentTimeout=30 \
+    RetryAfterFailureSeconds=5 CompanionSignalSeconds=5 "$@"
+}
+
+# up_with UP-OPTIONS…: the cluster of this harness; families add options of their own.
+up_with() {
+  local dir
+  dir=$(mktemp -d)
+  vc down --purge >/dev/null 2>&1
+  fault_slurm_conf >"$dir/slurm"
+  fault_flextrain_conf >"$dir/flextrain"
+  mkdir -p "$VC_ROOT/gates"
+  : >"$VC_ROOT/.flextrain-vcluster" # the gates are part of it
+  write_gates
+  vc up --nodes $FAULT_NODES --gpus 1 --preempt --bind "$E2E_BUILD" --sched "$E2E_BUILD" \
+    --flextrain-conf "$dir/flextrain" --conf "$dir/slurm" "$@"
+  local status=$?
+  rm -rf "$dir"
+  return $status
+}
+cluster_up_plain() { up_with; }
+
+# cluster_ready KIND: up, whole, idle. Says on stdout what it had to do.
+cluster_ready() {
+  if [ "$CLUSTER_KIND" = "$1" ] && cluster_mend; then return; fi
+  [ -z "$CLUSTER_KIND" ] || echo "the cluster is brought up anew"
+  CLUSTER_KIND=
+  "cluster_up_$1" || return 1
+  cp "$VC_ROOT/etc/nodes/slurm/flextrain.conf" "$VC_ROOT/flextrain.conf.good"
+  cp "$VC_ROOT/etc/nodes/slurm/slurm.conf" "$VC_ROOT/slurm.conf.good"
+  CLUSTER_KIND=$1
+  make_straight
+}
+
+open_gates() {
+  local file
+  for file in "$GATES"/*; do
+    case ${file##*/} in
+      prolog | epilog | task-prolog | mpirun) ;;
+      *.here) ;;
+      *) rm -f "$file" ;;
+    esac
+  done
+  [ -z "${CELL_DIR:-}" ] || rm -f "$CELL_DIR/hold/"{save,last-save,init}
+}
+
+# Healers: functions that families add, called at each mending (must be quick where nothing is wrong).
+HEALERS=()
+
+all_nodes_idle() { [ "$(on ctl sinfo -h -N -p main -o %T 2>/dev/null | grep -cx idle)" -eq $FAULT_NODES ]; }
+
+cluster_mend() {
+  local node file changed=no healer
+  open_gates
+  rm -f "$MARKS"/*
+  vc exec ctl true 2>/dev/null || return 1
+  for healer in ${HEALERS[@]+"${HEALERS[@]}"}; do "$healer" || return 1; done
+  on ctl pkill -CONT -x 'slurmctld|munged'
+  for file in slurm flextrain; do
+    if ! cmp -s "$VC_ROOT/$file.conf.good" "$VC_ROOT/etc/nodes/slurm/$file.conf"; then
+      cp "$VC_ROOT/$file.conf.good" "$VC_ROOT/etc/nodes/slurm/$file.conf"
+      changed=yes
+    fi
+  done
+  on ctl pgrep -x munged >/dev/null || start_munged ctl || return 1
+  on ctl pgrep -x slurmctld >/dev/null || vc start-ctld
+  for ((i = 1; i <= FAULT_NODES; i++)); do
+    node=n$i
+    if ! vc exec $node pgrep -x munged >/dev/null 2>&1 || ! vc exec $node pgrep -x slurmd >/dev/null 2>&1; then
+      vc kill $node
+      vc start $node || return 1
+    fi
+    on $node pkill -CONT .
+  done
+  wait_until_quiet 30 ctld_answers || return 1
+  [ $changed = no ] || on ctl scontrol reconfigure
+  on ctl scancel --user alice
+  on ctl scancel --user bob
+  wait_until_quiet 20 no_jobs || {
+    on ctl squeue
+    return 1
+  }
+  for ((i = 1; i <= FAULT_NODES; i++)); do
+    case $(node_state n$i) in
+      *drain* | *down* | *DOWN* | *DRAIN*) on ctl scontrol update nodename=n$i state=resume ;;
+    esac
+  done
+  wait_until_quiet 40 all_nodes_idle || {
+    on ctl sinfo -N
+    return 1
+  }
+}
+
+# munged again on NODE, after it was killed.
+start_munged() {
+  on "$1" rm -f /run/munge/munge.socket.2 /run/munge/munge.socket.2.lock
+  on "$1" munged --key-file=/etc/munge/munge.key --socket=/run/munge/munge.socket.2 \
+    --pid-file=/run/munge/munged.pid --log-file="$VC_ROOT/log/munged.$1.log" \
+    --seed-file=/run/munge/munged.seed
+}

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2153 # shared with the other files of this folder
+# Processes and jobs on the nodes of the fault cluster: finding and signalling them.
+
+on() { vc exec "$@"; } # on NODE CMD…, as root
+
+# pids_on NODE PATTERN: processes whose command line matches, seen from inside that node.
+pids_on() { on "$1" pgrep -f -- "$2" 2>/dev/null; }
+# signal_on NODE SIGNAL PATTERN: false where nothing matches.
+signal_on() {
+  local pids
+  pids=$(pids_on "$1" "$3") || {
+    echo "no process '$3' on $1"
+    return 1
+  }
+  # shellcheck disable=SC2086
+  on "$1" kill -s "$2" $pids
+}
+
+# Command lines; ^ keeps srun and nsenter, which carry them as arguments, out.
+PATTERN_BASE_AGENT='^[^ ]*flextrain-agent run'
+PATTERN_COMPANION_AGENT='^[^ ]*flextrain-agent companion'
+PATTERN_RANK='^[^ ]*flextrain-trainer train'
+PATTERN_MPIRUN='^[^ ]*mpirun |^/bin/bash [^ ]*/gates/mpirun'
+PATTERN_ORTED='^[^ ]*orted '
+
+companion_lines() { on ctl squeue -h -o '%i %N %T %j' 2>/dev/null | awk '$NF ~ /-companion$/ { print $1, $2, $3 }'; }
+live_companion_jobs() { companion_lines | awk '{ print $1 }'; }
+no_companions() { [ -z "$(companion_lines)" ]; }
+
+# pick_companion [STATE]: one companion job of the queue (in STATE), by the cell's seed.
+pick_companion() {
+  local lines
+  mapfile -t lines < <(companion_lines | awk -v s="${1:-}" 's == "" || $3 == s' | sort -n)
+  [ ${#lines[@]} -gt 0 ] || {
+    echo "no companion ${1:-} in the queue"
+    return 1
+  }
+  pick "${lines[@]}"
+  read -r COMPANION COMPANION_NODE _ <<<"$PICKED"
+  say_at "companion $COMPANION on $COMPANION_NODE"
+}
+
+job_detail() { on ctl scontrol -o show job "$1" 2>/dev/null | head -n 1; }
+job_value() { job_detail "$1" | grep -o "\b$2=[^ ]*" | head -n 1 | cut -d= -f2-; } # JOB FIELD
+node_state() { on ctl sinfo -h -N -p main -n "$1" -o %T 2>/dev/null | head -n 1; }
+power_on() { vc start "$1"; }
+slurmd_pid() { on "$1" pgrep -x slurmd; }
