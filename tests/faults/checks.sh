@@ -106,7 +106,7 @@ check_store() {
 
 # ---- the training -----------------------------------------------------------------------------------
 # Steps that a restart undid, each counted as often as it was done again.
-redone_steps() { cat "$CELL_DIR/metrics.jsonl.undone" 2>/dev/null | grep -c '"step"'; }
+redone_steps() { grep -sc '"step"' "$CELL_DIR/metrics.jsonl.undone" || [ $? -le 1 ] || echo 0; }
 check_redone() {
   REDONE=$(redone_steps)
   excused redone && return
@@ -128,6 +128,6 @@ check_rigid() { # FROM: the moment from which its bound counts
   fi
   RIGID_WAIT=$(awk -v a="$1" -v b="$(head -n 1 "$(home bob)/rigid-$RIGID.txt")" 'BEGIN { d = b - a; printf "%.1f", d > 0 ? d : 0 }')
   excused rigid && return
-  awk -v w="$RIGID_WAIT" -v b=$RIGID_BOUND 'BEGIN { exit !(w > b) }' &&
+  awk -v w="$RIGID_WAIT" -v b="$RIGID_BOUND" 'BEGIN { exit !(w > b) }' &&
     note_failure "the rigid job waited $RIGID_WAIT s, bound $RIGID_BOUND s"
 }

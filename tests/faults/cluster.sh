@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2153 # shared with the other files of this folder
+# shellcheck disable=SC2016,SC2034,SC2119,SC2120,SC2153 # shared with the other files of this folder
 # The fault cluster: 4 nodes of 1 GPU, kept up from cell to cell. cluster_ready KIND gives a cluster
 # of that kind that is whole and idle: the one that is up, mended, or a new one.
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# shellcheck disable=SC2034 # what is set here is read by the other files of this folder
+# shellcheck disable=SC2034,SC2153 # what is set here is read by the other files of this folder
 # The fault harness: one cell = one fault × one phase of an elastic job's life. Driven by
 # scripts/faults; docs/reliability.md says what it promises.
 #

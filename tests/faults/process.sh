@@ -47,9 +47,9 @@ companion_agent() { # SIGNAL, to the agent of one companion that has an agent
 # ---- the trainer ------------------------------------------------------------------------------
 # One rank, anywhere.
 pick_rank() {
-  local node found=()
+  local node pid found=()
   for node in $BASE_NODES $OTHER_NODES; do
-    found+=($(pids_on "$node" "$PATTERN_RANK" | sed "s/^/$node:/"))
+    while read -r pid; do found+=("$node:$pid"); done < <(pids_on "$node" "$PATTERN_RANK")
   done
   [ ${#found[@]} -gt 0 ] || {
     echo "no rank runs"

@@ -16,7 +16,7 @@
 
 namespace flextrain::trainer {
 
-inline constexpr double kSlowStep = 0.4;  // seconds
+inline constexpr double kSlowStep = 0.5;  // seconds
 
 class HoldPoint {
  public:
