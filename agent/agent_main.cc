@@ -43,6 +43,7 @@ struct RunArguments {
   std::string control_dir, srun_args, mpirun_args, mpirun = "mpirun", fingerprint_command, numerics;
   int max_restarts = 3;
   double restart_delay = 1;
+  double stall_limit = 0, busy_limit = 1800;
   bool no_controller = false, verbose = false;
 };
 
@@ -153,6 +154,10 @@ int run_base(const RunArguments& arguments, const std::vector<std::string>& comm
   options.max_restarts = arguments.max_restarts;
   options.first_backoff =
       std::chrono::milliseconds(static_cast<int64_t>(arguments.restart_delay * 1000));
+  options.liveness = {arguments.stall_limit, arguments.busy_limit};
+  options.end_rank_steps = [in_slurm](const std::set<uint32_t>& jobs) {
+    if (in_slurm) end_rank_steps(jobs);
+  };
   options.running_jobs = [](const std::set<uint32_t>& jobs) { return running_jobs(jobs); };
   if (in_slurm && !arguments.no_controller) {
     const auto auth = dependencies.make_auth();
@@ -280,6 +285,22 @@ int agent_main(int argc, char** argv, const AgentDependencies& dependencies) {
       ->check([](const std::string& text) {  // a NaN is in every range
         return parse_double(text).ok() ? std::string() : "'" + text + "' is not a number";
       })
+      ->capture_default_str();
+  const auto number = [](const std::string& text) {  // a NaN is in every range
+    return parse_double(text).ok() ? std::string() : "'" + text + "' is not a number";
+  };
+  run_app
+      ->add_option("--stall-limit", run.stall_limit,
+                   "seconds without a step before the trainer counts as hung and is restarted "
+                   "(0: 20 times its slowest step, at least 60)")
+      ->check(CLI::Range(0.0, 1e7))
+      ->check(number)
+      ->capture_default_str();
+  run_app
+      ->add_option("--busy-limit", run.busy_limit,
+                   "the same while it starts up, saves or evaluates")
+      ->check(CLI::Range(1.0, 1e7))
+      ->check(number)
       ->capture_default_str();
   run_app->add_option("--fingerprint-cmd", run.fingerprint_command,
                       "shell command that prints a node's numerics fingerprint (default for "

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "base/file.h"
@@ -122,15 +123,27 @@ bool ControlDir::Watch::changed(const std::string& path) {
 
 Status ControlDir::prepare_launch(const Layout& layout) {
   const std::string plan = file("plan.json");
+  ::unlink(file("phases.jsonl").c_str());
+  new_phases();  // where it cannot be removed
+  progress_.changed(file("progress.json"));
   if (layout.plan.is_null()) {
-    if (::unlink(plan.c_str()) != 0 && errno != ENOENT) {
+    if (::access(plan.c_str(), F_OK) == 0 && ::unlink(plan.c_str()) != 0) {
       return internal_error("cannot remove '{}': {}", plan, std::strerror(errno));
     }
-  } else {
-    RETURN_IF_ERROR(write_file_atomically(plan, layout.plan.dump(1) + "\n"));
+    return {};
   }
-  new_phases();  // what the former launch wrote last
-  return {};
+  const std::string text = layout.plan.dump(1) + "\n";
+  const Status written = write_file_atomically(plan, text);
+  // On a full disk the same Plan may be there from before.
+  if (!written.ok() && read_file(plan, kMaxFile).value_or("") == text) return {};
+  return written;
+}
+
+Status ControlDir::check_writable() const {
+  const std::string probe = file("probe");
+  const Status written = write_file_atomically(probe, "probe\n", 0600);
+  ::unlink(probe.c_str());
+  return written;
 }
 
 Status ControlDir::write_request(int max_gpus, const std::string& elastic_mode,
@@ -176,19 +189,25 @@ std::optional<Json> ControlDir::profile() const { return read_json(file("profile
 
 std::vector<PhaseMark> ControlDir::new_phases() {
   std::vector<PhaseMark> marks;
-  const Result<std::string> text = read_file(file("phases.jsonl"), kMaxFile);
-  if (!text.ok()) return marks;
-  if (text->size() < phases_offset_) phases_offset_ = 0;  // the trainer began a new file
-  for (;;) {
-    const size_t end = text->find('\n', phases_offset_);
-    if (end == std::string::npos) return marks;  // a line may be half-written
-    const Result<Json> json =
-        parse_json(std::string_view(*text).substr(phases_offset_, end - phases_offset_), "phase");
-    phases_offset_ = end + 1;
-    if (!json.ok() || !json->is_object() || !json->contains("phase")) continue;
-    const Json& name = (*json)["phase"];
-    if (name.is_string()) marks.push_back({name.get<std::string>(), number_or(*json, "time", 0)});
+  std::error_code error;
+  const auto size = std::filesystem::file_size(file("phases.jsonl"), error);
+  if (error || size < phases_offset_) phases_offset_ = 0;  // a new file, or none yet
+  if (error || size == phases_offset_) return marks;
+  std::ifstream in(file("phases.jsonl"));
+  in.seekg(static_cast<std::streamoff>(phases_offset_));
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // one may be half-written
+    phases_offset_ += line.size() + 1;
+    const Result<Json> json = parse_json(line, "phase");
+    if (!json.ok() || !json->is_object()) continue;
+    const auto text = [&](const char* name) {
+      const auto it = json->find(name);
+      return it != json->end() && it->is_string() ? it->get<std::string>() : std::string();
+    };
+    if (!text("phase").empty()) {
+      marks.push_back({text("phase"), number_or(*json, "time", 0), text("reason")});
+    }
   }
+  return marks;
 }
 
 void ControlDir::remove_former_launch() const {

@@ -25,7 +25,8 @@ struct Layout {
 
 struct PhaseMark {  // a line of phases.jsonl
   std::string phase;
-  double time = 0;  // unix seconds
+  double time = 0;     // unix seconds, by the trainer's clock
+  std::string reason;  // of "save_failed"
 };
 
 struct TrainerProgress {
@@ -57,8 +58,11 @@ class ControlDir {
   // Only with the lock: another agent's trainer may be writing them. The agent's state is kept.
   void remove_former_launch() const;
 
-  // Before a launch: plan.json as in `layout` (removed when null); phases() starts anew.
+  // Before a launch, while no trainer runs: plan.json as in `layout` (removed when null), no
+  // phases, and the progress there is is not new.
   Status prepare_launch(const Layout& layout);
+  // Whether files can be written there now, by the trainer too.
+  Status check_writable() const;
   Status write_request(int max_gpus, const std::string& elastic_mode,
                        const std::string& device_type);
 

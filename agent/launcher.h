@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ class Launcher {
   // The one local process that starts all ranks, forwards SIGUSR1 to them, and ends with the first
   // exit code that is not 0. Reads the environment, resolves host names; starts nothing.
   virtual Result<ProcessSpec> prepare(const LaunchSpec& spec) const = 0;
+  // A short program that ends with 0 when ranks can be started on all these hosts of one job;
+  // nullopt when there is nothing to ask (they are all here).
+  virtual std::optional<ProcessSpec> probe(
+      const std::vector<protocol::Allocation>& allocations) const = 0;
 };
 
 struct MpirunOptions {

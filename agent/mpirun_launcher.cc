@@ -9,6 +9,7 @@
 
 #include "agent/launcher.h"
 #include "agent/network.h"
+#include "agent/words.h"
 #include "base/log.h"
 
 namespace flextrain::agent {
@@ -61,11 +62,7 @@ class MpirunLauncher : public Launcher {
     }
     argv.insert(argv.end(), options_.mpirun_args.begin(), options_.mpirun_args.end());
 
-    for (std::string& entry : own_environment()) {
-      if (!is_slurm_variable(std::string_view(entry).substr(0, entry.find('=')))) {
-        process.environment.push_back(std::move(entry));
-      }
-    }
+    process.environment = environment_without_job();
     // Later entries would not replace earlier ones in execve's list: take ours out first.
     const auto set = [&](const std::string& name, const std::string& value) {
       std::erase_if(process.environment,
@@ -83,7 +80,43 @@ class MpirunLauncher : public Launcher {
     return process;
   }
 
+  std::optional<ProcessSpec> probe(
+      const std::vector<protocol::Allocation>& allocations) const override {
+    if (!options_.in_slurm || allocations.size() < 2) return std::nullopt;
+    ProcessSpec process;
+    std::string hosts;
+    for (const auto& allocation : allocations)
+      hosts += (hosts.empty() ? "" : ",") + allocation.host;
+    const std::string count = std::to_string(allocations.size());
+    process.argv = {"srun",
+                    "--jobid=" + std::to_string(allocations.front().job_id),
+                    "--nodelist=" + hosts,
+                    "--nodes=" + count,
+                    "--ntasks=" + count,
+                    "--ntasks-per-node=1",
+                    "--overlap",
+                    "--mem=0",
+                    "--gres=none",
+                    "--mpi=none",
+                    "--cpu-bind=none",
+                    "--quiet"};
+    if (const auto more = split_words(options_.srun_args); more.ok()) {
+      process.argv.insert(process.argv.end(), more->begin(), more->end());
+    }
+    process.argv.emplace_back("true");
+    process.environment = environment_without_job();
+    process.silent = true;
+    return process;
+  }
+
  private:
+  static std::vector<std::string> environment_without_job() {
+    std::vector<std::string> environment = own_environment();
+    std::erase_if(environment, [](const std::string& entry) {
+      return is_slurm_variable(std::string_view(entry).substr(0, entry.find('=')));
+    });
+    return environment;
+  }
   // The user's own value for a parameter stands.
   void mca(std::vector<std::string>& argv, const std::string& name,
            const std::string& value) const {

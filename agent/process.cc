@@ -12,6 +12,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "base/text.h"
 
@@ -42,7 +44,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 // Forks and execs; `output` replaces standard output unless -1. Only async-signal-safe calls
 // between fork and exec, as other threads exist.
-Result<pid_t> spawn(const ProcessSpec& spec, int output) {
+Result<pid_t> spawn(const ProcessSpec& spec, int output, bool silent = false) {
   if (spec.argv.empty()) return invalid_argument("no program given");
   ASSIGN_OR_RETURN(const std::string program, find_program(spec.argv[0]));
   const std::vector<char*> argv = pointers(spec.argv);
@@ -51,21 +53,33 @@ Result<pid_t> spawn(const ProcessSpec& spec, int output) {
   const pid_t pid = ::fork();
   if (pid < 0) return resource_exhausted("cannot fork: {}", std::strerror(errno));
   if (pid == 0) {
-    ::setpgid(0, 0);
+    ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(127);
     for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int null = ::open("/dev/null", O_RDONLY);
+    const int null = ::open("/dev/null", O_RDWR);
     if (null >= 0) ::dup2(null, STDIN_FILENO);
+    if (null >= 0 && silent) ::dup2(null, STDOUT_FILENO), ::dup2(null, STDERR_FILENO);
     if (output >= 0) ::dup2(output, STDOUT_FILENO);
     ::execve(program.c_str(), argv.data(), environment.data());
     ::_exit(127);
   }
-  ::setpgid(pid, pid);  // both sides: whoever comes first
   return pid;
+}
+
+// SIGKILL to every process of a session. Its id cannot be another's while one of it lives.
+void kill_session(pid_t session) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry("/proc", error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const Result<int64_t> pid = parse_int(entry->path().filename().string());
+    if (pid.ok() && ::getsid(static_cast<pid_t>(*pid)) == session) {
+      ::kill(static_cast<pid_t>(*pid), SIGKILL);
+    }
+  }
 }
 
 int shell_code(int status) {
@@ -75,7 +89,7 @@ int shell_code(int status) {
 }  // namespace
 
 Result<Process> Process::start(const ProcessSpec& spec) {
-  ASSIGN_OR_RETURN(const pid_t pid, spawn(spec, -1));
+  ASSIGN_OR_RETURN(const pid_t pid, spawn(spec, -1, spec.silent));
   return Process(pid);
 }
 
@@ -86,14 +100,16 @@ Process& Process::operator=(Process&& other) noexcept {
 
 Process::~Process() {
   if (pid_ <= 0) return;
-  ::kill(-pid_, SIGKILL);
+  signal_group(SIGKILL);
   ::waitpid(pid_, nullptr, 0);
+  kill_session(pid_);
 }
 
 std::optional<int> Process::poll_exit() {
   if (pid_ <= 0) return std::nullopt;
   int status = 0;
   if (::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  if (shell_code(status) != 0) kill_session(pid_);
   pid_ = -1;
   return shell_code(status);
 }
@@ -103,7 +119,9 @@ void Process::signal(int number) {
 }
 
 void Process::signal_group(int number) {
-  if (pid_ > 0) ::kill(-pid_, number);
+  if (pid_ <= 0) return;
+  ::kill(-pid_, number);
+  ::kill(pid_, number);  // it may not have its group yet
 }
 
 Result<std::string> first_output_line(const std::vector<std::string>& argv, int seconds) {
@@ -136,7 +154,7 @@ Result<std::string> first_output_line(const std::vector<std::string>& argv, int 
     if (text.size() < (size_t{1} << 20)) text.append(buffer, static_cast<size_t>(got));
   }
   ::close(ends[0]);
-  if (late) ::kill(-*pid, SIGKILL);
+  if (late) ::kill(-*pid, SIGKILL), ::kill(*pid, SIGKILL);
   int status = 0;
   ::waitpid(*pid, &status, 0);
   if (late) return deadline_exceeded("'{}' took more than {} s", argv[0], seconds);

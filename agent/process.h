@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A child process in a process group of its own. Not thread-safe: one thread owns it.
+// A child process in a session of its own, so that whatever it leaves behind can be found. Not
+// thread-safe: one thread owns it.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +16,7 @@ namespace flextrain::agent {
 struct ProcessSpec {
   std::vector<std::string> argv;         // argv[0] is searched in PATH
   std::vector<std::string> environment;  // "NAME=value", all of it
+  bool silent = false;                   // output goes nowhere
 };
 
 class Process {
@@ -28,10 +30,12 @@ class Process {
   ~Process();  // kills what still runs
 
   pid_t pid() const { return pid_; }
-  // Exit code as a shell gives it (128 + signal), nullopt while it runs. Does not block.
+  // Exit code as a shell gives it (128 + signal), nullopt while it runs. Does not block. After a
+  // code other than 0 nothing of its session is left: a launcher that was killed could not end its
+  // ranks, and a stopped one does not notice.
   std::optional<int> poll_exit();
   void signal(int number);        // to the process
-  void signal_group(int number);  // to its whole group
+  void signal_group(int number);  // to its whole process group
 
  private:
   explicit Process(pid_t pid) : pid_(pid) {}

@@ -11,6 +11,7 @@
 
 #include "agent/launch_map.h"
 #include "agent/process.h"
+#include "agent/slurm_job.h"
 #include "agent/words.h"
 #include "base/text.h"
 
@@ -51,6 +52,7 @@ int exec_words(std::string_view who, const std::vector<std::string>& words) {
 Result<std::vector<std::string>> srun_words(uint32_t job, const std::string& host) {
   std::vector<std::string> words = {"srun",
                                     fmt::format("--jobid={}", job),
+                                    fmt::format("--job-name={}", kRankStepName),
                                     "--nodes=1",
                                     "--ntasks=1",
                                     "--nodelist=" + host,

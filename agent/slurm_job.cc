@@ -254,6 +254,21 @@ Result<std::set<uint32_t>> running_jobs(const std::set<uint32_t>& jobs) {
   return running;
 }
 
+void end_rank_steps(const std::set<uint32_t>& jobs) {
+  const auto shown = output_of(fmt::format("timeout {} squeue -h -s -o '%i %j' 2>/dev/null -j {}",
+                                           kScontrolSeconds, fmt::to_string(fmt::join(jobs, ","))));
+  std::string steps;
+  for (const std::string& line : split(shown.value_or(""), '\n')) {
+    const size_t space = line.find(' ');
+    if (space == std::string::npos || line.substr(space + 1) != kRankStepName) continue;
+    const std::string step = line.substr(0, space);
+    if (step.find_first_not_of("0123456789.+") == std::string::npos) steps += " " + step;
+  }
+  if (steps.empty()) return;
+  (void)output_of(
+      fmt::format("timeout {} scancel --signal=KILL{} 2>/dev/null", kScontrolSeconds, steps));
+}
+
 SlurmJob local_job(int ranks) {
   SlurmJob job;
   job.own_host = "localhost";

@@ -42,6 +42,13 @@ Result<SlurmJob> own_slurm_job();
 // is known). Takes at most some seconds.
 Result<std::set<uint32_t>> running_jobs(const std::set<uint32_t>& jobs);
 
+// The name of the steps that ranks and mpirun's daemons run in.
+inline constexpr const char* kRankStepName = "flextrain-ranks";
+
+// Ends those steps of `jobs` at once, whatever state their processes are in; what Slurm does not
+// answer is left to it. Takes at most some seconds.
+void end_rank_steps(const std::set<uint32_t>& jobs);
+
 // For jobs outside Slurm: `ranks` ranks on this machine.
 SlurmJob local_job(int ranks);
 

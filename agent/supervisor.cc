@@ -24,10 +24,17 @@ using std::chrono::seconds;
 constexpr seconds kRepeatSignal{5};     // a lost signal must not cost the user's checkpoint
 constexpr seconds kSignalPatience{30};  // for a trainer that never says "init"
 constexpr seconds kKillPatience{5};     // from SIGTERM to SIGKILL
-constexpr int kMaxFailuresBeforeStep = 3;
+constexpr seconds kSuspended{5};        // between two turns of the loop: somebody stopped us
+constexpr seconds kProbePatience{30};   // for a step on every base node
+constexpr seconds kProbePause{10};
 constexpr int kInterruptsToKill = 3;
+constexpr int kSavesOnSignal = 3;  // tries on the user's signal
 
 }  // namespace
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Supervisor::Supervisor(SupervisorOptions options, ControlDir& control_dir, const Launcher& launcher,
                        ControllerLink* link, EventQueue& events)
@@ -37,6 +44,7 @@ Supervisor::Supervisor(SupervisorOptions options, ControlDir& control_dir, const
       link_(link),
       events_(events),
       kept_(control_dir.load_state()),
+      liveness_(options_.liveness),
       registration_(options_.registration) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -65,6 +73,7 @@ int Supervisor::run() {
     if (state_ != State::kDone) tick();
   }
   process_.reset();
+  probe_.reset();
   answer_notices();
   return exit_code_;
 }
@@ -72,6 +81,10 @@ int Supervisor::run() {
 void Supervisor::wait_for_events() {
   pollfd fds[2] = {{signal_fd_, POLLIN, 0}, {events_.fd(), POLLIN, 0}};
   ::poll(fds, 2, static_cast<int>(options_.tick.count()));
+  // Slurm suspends all of a job, this process too: the trainer could not step meanwhile.
+  const Clock::time_point now = Clock::now();
+  if (now - last_turn_ > kSuspended) liveness_.excuse(now);
+  last_turn_ = now;
   signalfd_siginfo info{};
   while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo != SIGCHLD) handle_signal(static_cast<int>(info.ssi_signo));
@@ -140,6 +153,7 @@ void Supervisor::tick() {
     }
   }
   const Clock::time_point now = Clock::now();
+  check_liveness(now);
   switch (state_) {
     case State::kLaunching:
       if (user_stop_ && user_stop_possible()) {
@@ -170,7 +184,7 @@ void Supervisor::tick() {
       if (now - killed_ > kKillPatience && process_) process_->signal_group(SIGKILL);
       break;
     case State::kBackoff:
-      if (now >= backoff_until_) launch(backoff_layout_, "restart");
+      back_off(now);
       break;
     case State::kRunning:
     case State::kDone:
@@ -178,34 +192,130 @@ void Supervisor::tick() {
   }
 }
 
+// Kills a trainer that gives no sign of life. Who is to blame on_exit_of_hung() asks.
+void Supervisor::check_liveness(Clock::time_point now) {
+  if (!process_ || state_ == State::kKilling || state_ == State::kBackoff) return;
+  const std::optional<double> silent = liveness_.hangs(now);
+  if (!silent) return;
+  if (const Status writable = control_dir_.check_writable(); !writable.ok()) {
+    // Nor can the trainer write there: its silence says nothing.
+    if (!std::exchange(blind_, true)) {
+      log_warning("whether the trainer hangs cannot be told: {}", writable.message());
+    }
+    return liveness_.excuse(now);
+  }
+  blind_ = false;
+  hung_ = fmt::format("the trainer hangs: no {} for {:.0f} s",
+                      state_ == State::kLaunching ? "sign of life" : "step", *silent);
+  log_warning("{}; it is killed and goes on from its last checkpoint", hung_);
+  if (state_ == State::kStopping && user_stop_ && !saved_on_stop_) not_saved_ = hung_;
+  if (switch_ && switch_->failure.empty() &&
+      (state_ == State::kLaunching || switch_->kind == Switch::Kind::kGrow)) {
+    switch_->failure = hung_;
+  }
+  kill_trainer();
+}
+
+// The trainer was told to stop, could not save, and steps on (docs/agent-contract.md).
+void Supervisor::on_save_failed(const std::string& reason) {
+  asked_ = Clock::now();  // the next try in a while
+  if (user_stop_) {
+    if (++failed_saves_ < kSavesOnSignal) return;
+    not_saved_ = reason;
+    log_error("nothing can be saved: {}", reason);
+    return kill_trainer();
+  }
+  if (!switch_) return;
+  if (switch_->kind != Switch::Kind::kGrow) {
+    // Somebody waits for the companions: tried again until the order's time is over.
+    if (switch_->kind == Switch::Kind::kShrink) {
+      switch_->reason = fmt::format("the trainer could not save: {}", reason);
+    }
+    return;
+  }
+  given_up_ = Clock::now();
+  const Switch failed = *std::exchange(switch_, std::nullopt);
+  log_warning("order {} is given up, the trainer could not save: {}", failed.order_id, reason);
+  state_ = State::kRunning;
+  report_failure(failed, fmt::format("the trainer could not save: {}", reason));
+  update_state_text();
+}
+
+// Waits for the next launch. On several nodes it is asked first whether all of them are there: a
+// node that has died fails every launch until Slurm notices and requeues the job.
+void Supervisor::back_off(Clock::time_point now) {
+  if (probe_) {
+    const std::optional<int> code = probe_->poll_exit();
+    if (!code && now - probed_ <= kProbePatience) return;
+    probe_.reset();
+    if (!code || *code != 0) return nodes_missing(now);
+    if (std::exchange(missing_since_, std::nullopt))
+      log_info("every node of the job answers again");
+    return launch(backoff_layout_, "restart");
+  }
+  if (now < backoff_until_) return;
+  const std::optional<ProcessSpec> spec = launcher_.probe(backoff_layout_.allocations);
+  if (!spec) return launch(backoff_layout_, "restart");
+  Result<Process> process = Process::start(*spec);
+  if (!process.ok()) return launch(backoff_layout_, "restart");
+  probe_ = std::move(*process);
+  probed_ = now;
+}
+
+void Supervisor::nodes_missing(Clock::time_point now) {
+  if (!missing_since_) {
+    missing_since_ = now;
+    log_warning(
+        "a node of the job does not answer: waiting until it does or Slurm requeues or ends the "
+        "job, {} s at most",
+        options_.node_patience.count());
+  } else if (now - *missing_since_ > options_.node_patience) {
+    return finish(last_exit_ == 0 ? 1 : last_exit_, "a node of the job does not answer");
+  }
+  backoff_until_ = now + kProbePause;
+}
+
+// A moment of the trainer's clock as steady seconds. Its clock may be set meanwhile: then the
+// moment lies between the last look and now all the same.
+double Supervisor::when(double trainer_time) const {
+  const double now = steady_seconds();
+  const double age = unix_seconds() - trainer_time;
+  return age >= 0 && now - age >= looked_ - 1 ? now - age : now;
+}
+
 void Supervisor::read_trainer_files() {
   double first_step = 0;
-  if (state_ == State::kLaunching || state_ == State::kStopping || state_ == State::kKilling) {
-    for (const PhaseMark& mark : control_dir_.new_phases()) {
-      if (mark.phase == "save" && switch_ && switch_->saved == 0) switch_->saved = mark.time;
-      if (state_ != State::kLaunching) continue;
-      if (mark.phase == "init") {
-        trainer_ready_ = true;
-        if (switch_) switch_->ready = mark.time;
-      }
-      if (mark.phase == "load" && switch_) switch_->loaded = mark.time;
-      if (mark.phase == "first_step") first_step = mark.time;
+  std::string save_failed;
+  for (const PhaseMark& mark : control_dir_.new_phases()) {
+    liveness_.marked(mark.phase, Clock::now());
+    const double time = when(mark.time);
+    if (mark.phase == "save_failed") save_failed = mark.reason;
+    if (mark.phase == "save" && state_ == State::kStopping) saved_on_stop_ = true;
+    if (mark.phase == "save" && switch_ && switch_->saved == 0) switch_->saved = time;
+    if (state_ != State::kLaunching) continue;
+    if (mark.phase == "init") {
+      trainer_ready_ = true;
+      if (switch_) switch_->ready = time;
     }
+    if (mark.phase == "load" && switch_) switch_->loaded = time;
+    if (mark.phase == "first_step") first_step = time;
   }
   if (std::optional<TrainerProgress> progress = control_dir_.new_progress()) {
     if (progress->message.step != last_step_) {
       last_step_ = progress->message.step;
-      last_step_time_ = progress->time;
+      last_step_time_ = when(progress->time);
+      liveness_.stepped(progress->message.step_seconds, Clock::now());
     }
     progress_ = std::move(progress->message);
     have_progress_ = true;
     // A trainer that writes no phases has made its first step when its progress is new.
-    if (state_ == State::kLaunching && first_step == 0 && progress->time > launched_wall_ &&
-        progress_.step > 0) {
-      first_step = progress->time;
+    if (state_ == State::kLaunching && first_step == 0 && progress_.step > 0) {
+      first_step = when(progress->time);
     }
     update_state_text();
   }
+  looked_ = steady_seconds();
+  if (!save_failed.empty() && state_ == State::kStopping) on_save_failed(save_failed);
   if (first_step > 0 && state_ == State::kLaunching) on_first_step(first_step);
   if (link_ == nullptr) return;
   if (const auto fingerprint = control_dir_.new_fingerprint()) {
@@ -225,6 +335,8 @@ void Supervisor::launch(Layout layout, std::string_view why) {
   state_ = State::kLaunching;
   trainer_ready_ = false;
   launched_ = Clock::now();
+  liveness_.launched(launched_);
+  saved_on_stop_ = false;
   Status status = control_dir_.prepare_launch(current_);
   if (status.ok()) {
     LaunchSpec spec;
@@ -235,7 +347,6 @@ void Supervisor::launch(Layout layout, std::string_view why) {
     Result<ProcessSpec> prepared = launcher_.prepare(spec);
     if (prepared.ok()) {
       log_info("{}: {} ranks on {}", why, spec.map.num_ranks(), spec.map.mpirun_hosts());
-      launched_wall_ = unix_seconds();
       Result<Process> process = Process::start(*prepared);
       if (process.ok()) {
         process_ = std::move(*process);
@@ -258,149 +369,6 @@ void Supervisor::launch_failed(const Status& status) {
   } else {
     restart_later(1, /*before_first_step=*/true);
   }
-}
-
-void Supervisor::on_exit(int code) {
-  last_exit_ = code;
-  const State was = state_;
-  answer_notices();
-  switch (was) {
-    case State::kStopping:
-      on_exit_of_stopping(code);
-      break;
-    case State::kLaunching:
-      on_exit_of_launching(code);
-      break;
-    case State::kRunning:
-      on_exit_of_running(code);
-      break;
-    case State::kKilling:
-      if (code == kExitComplete) {
-        finish(kExitComplete, "training complete");
-      } else if (user_stop_) {
-        finish(kExitCheckpointed, "the user's signal; the last checkpoint stands");
-      } else if (switch_) {
-        if (switch_->exited == 0) switch_->exited = unix_seconds();
-        continue_switch();
-      } else {
-        recover({}, fmt::format("the trainer was stopped (exit {})", code));
-      }
-      break;
-    case State::kBackoff:
-    case State::kDone:
-      break;
-  }
-}
-
-void Supervisor::on_exit_of_stopping(int code) {
-  if (code == kExitComplete) return finish(kExitComplete, "training complete");
-  if (user_stop_) {
-    return finish(code, code == kExitCheckpointed ? "checkpointed on the user's signal"
-                                                  : "the trainer failed to checkpoint");
-  }
-  if (!switch_) return finish(code, "the trainer stopped");  // cannot be: nobody asked
-  switch_->exited = unix_seconds();
-  if (code != kExitCheckpointed && switch_->failure.empty()) {
-    const std::string failure =
-        fmt::format("the trainer ended with exit code {} instead of a checkpoint", code);
-    if (switch_->kind == Switch::Kind::kGrow) {
-      switch_->failure = failure;
-    } else {  // the companions go in any case; the last checkpoint serves
-      log_warning("{}; it resumes from its last one", failure);
-    }
-  }
-  continue_switch();
-}
-
-void Supervisor::on_exit_of_launching(int code) {
-  if (code == kExitComplete) return finish(kExitComplete, "training complete");
-  if (user_stop_) return finish(kExitCheckpointed, "the user's signal before the first step");
-  if (switch_) {
-    return fail_switch(
-        fmt::format("the trainer ended with exit code {} before its first step", code));
-  }
-  if (code == kExitCheckpointed) return finish(code, "checkpointed on a signal to the trainer");
-  if (code == kExitBadConfiguration) return finish(code, "the trainer refuses its configuration");
-  restart_later(code, /*before_first_step=*/true);
-}
-
-void Supervisor::on_exit_of_running(int code) {
-  if (code == kExitComplete) return finish(kExitComplete, "training complete");
-  if (code == kExitBadConfiguration) return finish(code, "the trainer refuses its configuration");
-  const std::set<uint32_t> used = companions_of(current_);
-  if (!used.empty()) {
-    const std::set<uint32_t> lost = lost_companions();
-    if (code != kExitCheckpointed || !lost.empty()) {
-      // Slurm may not know yet that a node is dead: with no culprit named, the base alone is safe.
-      return recover(
-          lost.empty() ? used : lost,
-          lost.empty() ? fmt::format("the trainer ended with exit code {} while grown", code)
-                       : fmt::format("companion {} ended", fmt::to_string(fmt::join(lost, ", "))));
-    }
-  }
-  // Ranks can be signalled without us: by scancel --signal, or by Slurm at a time limit.
-  if (code == kExitCheckpointed) return finish(code, "checkpointed on a signal to the trainer");
-  restart_later(code, /*before_first_step=*/false);
-}
-
-void Supervisor::on_first_step(double time) {
-  state_ = State::kRunning;
-  failures_before_step_ = 0;
-  good_ = current_;
-  kept_.layout = good_;
-  if (companions_of(good_).empty()) base_plan_ = good_.plan;
-  if (switch_) confirm_switch(time);
-  if (const Status saved = control_dir_.save_state(kept_); !saved.ok()) {
-    log_warning("the agent's state is not kept: {}", saved.message());
-  }
-  update_state_text();
-  if (user_stop_) {
-    state_ = State::kStopping;
-    ask_to_stop();
-  } else if (holds_doomed(current_)) {
-    recover(doomed_, "Slurm calls a companion back");
-  } else if (pending_order_) {
-    handle_order(*std::exchange(pending_order_, std::nullopt));
-  }
-}
-
-void Supervisor::restart_later(int code, bool before_first_step) {
-  const Clock::time_point now = Clock::now();
-  std::erase_if(restarts_, [&](Clock::time_point t) { return now - t > options_.restart_window; });
-  if (before_first_step) ++failures_before_step_;
-  const int used = static_cast<int>(restarts_.size());
-  if (used >= options_.max_restarts || failures_before_step_ >= kMaxFailuresBeforeStep) {
-    return finish(code == 0 ? 1 : code,
-                  failures_before_step_ >= kMaxFailuresBeforeStep
-                      ? fmt::format("the trainer failed {} times before its first step; last exit "
-                                    "code {}",
-                                    failures_before_step_, code)
-                      : fmt::format("the trainer failed again after {} restarts; last exit code {}",
-                                    used, code));
-  }
-  restarts_.push_back(now);
-  const milliseconds pause = std::min(options_.last_backoff, options_.first_backoff * (1 << used));
-  log_warning(
-      "the trainer ended with exit code {}; restart {} of {} from its last checkpoint in {} s",
-      code, used + 1, options_.max_restarts, static_cast<double>(pause.count()) / 1000.0);
-  state_ = State::kBackoff;
-  backoff_until_ = now + pause;
-  backoff_layout_ = base_layout();
-  report_moved(fmt::format("the trainer failed (exit code {}) and restarts on the base", code));
-  update_state_text();
-}
-
-void Supervisor::finish(int code, std::string reason) {
-  log_info("{} (exit code {})", reason, code);
-  if (switch_ && !switch_->order_id.empty() && !switch_->left_reported) {
-    report_failure(*switch_, reason);
-  }
-  switch_.reset();
-  exit_code_ = code;
-  exit_reason_ = std::move(reason);
-  state_ = State::kDone;
-  update_state_text();
-  if (link_ != nullptr) link_->stop({code, exit_reason_}, milliseconds(3000));
 }
 
 }  // namespace flextrain::agent

@@ -12,10 +12,14 @@
 //
 // A switch that does not reach its first step goes back to the last layout that did; a job never
 // dies of one. Exit codes: 0 trained, 85 checkpointed on the user's signal, 78 as the trainer said;
-// others: the trainer's, after its restarts were used up.
+// 74 when the user's signal came but nothing could be saved; others: the trainer's, after its
+// restarts were used up.
 //
-// One thread. supervisor.cc: loop, signals, launches, exits. supervisor_switch.cc: orders and
-// switches.
+// A trainer that hangs (liveness.h) is killed in any state and goes on from its last checkpoint.
+// All times are a steady clock's; those that the trainer writes are turned into it.
+//
+// One thread. supervisor.cc: loop, signals, launches. supervisor_exit.cc: how a trainer ended and
+// what follows. supervisor_switch.cc: orders and switches.
 #pragma once
 
 #include <chrono>
@@ -30,14 +34,19 @@
 #include "agent/controller_link.h"
 #include "agent/event_queue.h"
 #include "agent/launcher.h"
+#include "agent/liveness.h"
 #include "agent/process.h"
 #include "agent/slurm_job.h"
 
 namespace flextrain::agent {
 
+// Seconds of the steady clock: what durations here are made of.
+double steady_seconds();
+
 inline constexpr int kExitComplete = 0;
 inline constexpr int kExitCheckpointed = 85;
 inline constexpr int kExitBadConfiguration = 78;
+inline constexpr int kExitNotSaved = 74;  // told to stop, but no checkpoint could be made
 
 struct SupervisorOptions {
   SlurmJob job;
@@ -47,8 +56,11 @@ struct SupervisorOptions {
   std::chrono::seconds restart_window{600};
   std::chrono::milliseconds first_backoff{1'000}, last_backoff{60'000};
   std::chrono::milliseconds tick{50};
+  LivenessLimits liveness;
+  std::chrono::seconds node_patience{1800};  // for a base node that does not answer
   // See slurm_job.h; replaced in tests.
   std::function<Result<std::set<uint32_t>>(const std::set<uint32_t>&)> running_jobs;
+  std::function<void(const std::set<uint32_t>&)> end_rank_steps;
 };
 
 class Supervisor {
@@ -76,7 +88,7 @@ class Supervisor {
     Clock::time_point deadline = Clock::time_point::max();
     std::string failure;  // set: go back (grow), or try the base (others)
     bool left_reported = false;
-    // Unix seconds; 0 = not yet
+    // Steady seconds; 0 = not yet
     double signalled = 0, last_step = 0, saved = 0, exited = 0, ready = 0, loaded = 0;
   };
 
@@ -85,14 +97,23 @@ class Supervisor {
   void handle_signal(int number);
   void tick();
   void read_trainer_files();
+  double when(double trainer_time) const;
+  void back_off(Clock::time_point now);
+  void nodes_missing(Clock::time_point now);
+  void check_liveness(Clock::time_point now);
+  void on_save_failed(const std::string& reason);
   void launch(Layout layout, std::string_view why);
   void launch_failed(const Status& status);
   void ask_to_stop();
   void kill_trainer();
+
+  // supervisor_exit.cc
   void on_exit(int code);
   void on_exit_of_stopping(int code);
   void on_exit_of_launching(int code);
   void on_exit_of_running(int code);
+  void on_exit_of_killed(int code);
+  void on_exit_of_hung(int code);
   void on_first_step(double time);
   void restart_later(int code, bool before_first_step);
   void finish(int code, std::string reason);
@@ -143,8 +164,20 @@ class Supervisor {
   bool user_stop_ = false;
   int interrupts_ = 0;          // SIGINTs so far
   bool trainer_ready_ = false;  // it has said "init": its signal handlers stand
-  Clock::time_point launched_, asked_, killed_, backoff_until_;
-  double launched_wall_ = 0;
+  Clock::time_point last_turn_, launched_, asked_, killed_, backoff_until_;
+  double looked_ = 0;  // steady seconds of the last look into the trainer's files
+  Liveness liveness_;
+  std::string hung_;            // why the trainer that is being killed was taken for hung
+  std::string not_saved_;       // why there is no checkpoint on the user's signal
+  int failed_saves_ = 0;        // on the user's signal
+  bool saved_on_stop_ = false;  // it has saved since it was told to stop
+  int64_t hang_step_ = -1;      // highest step at which it hung
+  int hangs_ = 0;               // without getting further
+  bool blind_ = false;          // the control folder cannot be written
+  Clock::time_point given_up_;  // a switch whose checkpoint failed
+  std::optional<Process> probe_;
+  Clock::time_point probed_;
+  std::optional<Clock::time_point> missing_since_;  // a base node does not answer
   Layout backoff_layout_;
   std::vector<Clock::time_point> restarts_;
   int failures_before_step_ = 0;

@@ -7,7 +7,6 @@
 
 #include "agent/supervisor.h"
 #include "base/log.h"
-#include "base/unix_time.h"
 
 namespace flextrain::agent {
 namespace {
@@ -103,6 +102,9 @@ std::string Supervisor::why_refused(const protocol::Order& order) const {
     }
   }
   if (user_stop_) return "the job is stopping on the user's signal";
+  if (const Status writable = control_dir_.check_writable(); !writable.ok()) {
+    return fmt::format("the trainer cannot be told: {}", writable.message());
+  }
   for (const auto& allocation : order.allocations) {
     if (doomed_.contains(allocation.job_id)) {
       return fmt::format("Slurm calls companion {} back", allocation.job_id);
@@ -158,6 +160,7 @@ void Supervisor::handle_order(Event event) {
 
 // Starts a switch from whatever state; an unfinished one is superseded.
 void Supervisor::begin_switch(Switch next) {
+  if (state_ == State::kRunning) read_trainer_files();  // saves of before are not the switch's
   if (switch_) {
     if (!switch_->order_id.empty() && !switch_->left_reported) {
       report_failure(*switch_, "superseded by another order");
@@ -171,8 +174,7 @@ void Supervisor::begin_switch(Switch next) {
   switch (state_) {
     case State::kRunning:
       state_ = State::kStopping;
-      control_dir_.new_phases();  // saves of before are not the switch's
-      switch_->signalled = unix_seconds();
+      switch_->signalled = steady_seconds();
       ask_to_stop();
       break;
     case State::kLaunching:
@@ -191,7 +193,7 @@ void Supervisor::begin_switch(Switch next) {
 
 // The old trainer has ended: on to the target, or back.
 void Supervisor::continue_switch() {
-  if (switch_->exited == 0) switch_->exited = unix_seconds();
+  if (switch_->exited == 0) switch_->exited = steady_seconds();
   // A progress file written after the save tells of no later step.
   if (switch_->last_step == 0 && last_step_time_ > 0 &&
       (switch_->saved == 0 || last_step_time_ <= switch_->saved)) {
@@ -325,7 +327,7 @@ void Supervisor::recover(const std::set<uint32_t>& lost, std::string reason) {
   log_warning("{}: going on with {} GPUs", next.reason, next.target.gpus());
   if (state_ == State::kRunning && process_) return begin_switch(std::move(next));
   next.last_step = last_step_time_;
-  next.exited = unix_seconds();
+  next.exited = steady_seconds();
   good_ = next.target;
   switch_ = std::move(next);
   continue_switch();

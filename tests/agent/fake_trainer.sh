@@ -9,17 +9,25 @@
 #   slow_at_ranks N    wait before the first step when launched with N ranks, until signalled
 #   no_phases          write progress only
 #   ignore_signals     never checkpoint on a signal
+#   save_fails TEXT    saving on a signal fails for this reason
+#   save_seconds N     a save takes so long
+#   hang_at N          stop dead at this step
+#   hang_on_signal     stop dead instead of saving
+#   clock_shift N      the trainer's clock is off by so many seconds
 set -u
 rank=${OMPI_COMM_WORLD_RANK:-0} size=${OMPI_COMM_WORLD_SIZE:-1}
 dir=$FLEXTRAIN_CONTROL_DIR
 stop=0
 trap '[ -e ignore_signals ] || stop=1' USR1 TERM
 
-now() { date +%s.%N; }
+shift=0
+now() { if [ "$shift" = 0 ]; then date +%s.%N; else date -d "$shift seconds" +%s.%N; fi; }
 put() { # FILE TEXT: atomically
   printf '%s\n' "$2" >"$dir/.$1.tmp" && mv "$dir/.$1.tmp" "$dir/$1"
 }
-phase() { [ -e no_phases ] || printf '{"phase":"%s","time":%s}\n' "$1" "$(now)" >>"$dir/phases.jsonl"; }
+phase() { # NAME [REASON]
+  [ -e no_phases ] || printf '{"phase":"%s","time":%s,"reason":"%s"}\n' "$1" "$(now)" "${2:-}" >>"$dir/phases.jsonl"
+}
 progress() {
   put progress.json "{\"step\":$step,\"total_steps\":$total,\"consumed_samples\":$step,\"loss\":1.5,
 \"tokens_per_second\":100,\"step_seconds\":0.02,\"gpus\":$size,\"plan_id\":\"$plan\",\"time\":$(now)}"
@@ -52,13 +60,23 @@ while [ "$step" -lt "$total" ] && [ -d "$dir" ]; do
   sleep 0.02
   step=$((step + 1))
   if [ $first -eq 1 ]; then first=0; phase first_step; fi
+  shift=$(knob clock_shift 0)
   progress
+  if [ "$(knob hang_at -1)" -eq "$step" ]; then kill -STOP $$; fi
   if [ -e crash ]; then rm -f crash; exit 9; fi
   if [ -e "$dir/request.json" ] && [ ! -e "$dir/scale_table.json" ]; then
     put profile.json '{"steps":3}'
     put scale_table.json '{"version":1,"entries":[{"kept":true,"shape":{"gpus":2},"plan":{"id":"table2"}}]}'
   fi
   if [ $stop -eq 1 ]; then
+    [ ! -e hang_on_signal ] || kill -STOP $$
+    phase saving
+    if [ -e save_fails ]; then
+      phase save_failed "$(cat save_fails)"
+      stop=0
+      continue
+    fi
+    sleep "$(knob save_seconds 0)"
     echo "$step" >checkpoint.tmp && mv checkpoint.tmp checkpoint
     phase save
     : >"saved.$size"

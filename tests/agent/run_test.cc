@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "protocol/client.h"
@@ -435,6 +437,219 @@ TEST_F(Run, NothingIsLeftBehind) {
   rig.start_base(1);
   EXPECT_EQ(rig.wait_exit(), 0);
   EXPECT_EQ(rig.read(control_file("progress.json")), "");
+}
+
+bool gone(pid_t pid) {  // or a zombie, which is its parent's business
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(stat, text)) return true;
+  return text[text.rfind(')') + 2] == 'Z';
+}
+
+TEST_F(Run, ATrainerThatHangsIsRestarted) {
+  rig.write("checkpoint", "5");
+  rig.start_base(controller.port(), {"--stall-limit", "4"});
+  ASSERT_TRUE(wait_until([&] { return controller.progress() && controller.progress()->step > 5; }));
+  const pid_t stopped = rig.last_trainer();
+  ::kill(stopped, SIGSTOP);
+  ASSERT_TRUE(wait_until([&] { return rig.launches() == 2; }));
+  EXPECT_TRUE(wait_until([&] { return gone(stopped); })) << "nothing of it may keep a GPU";
+  EXPECT_TRUE(steps_on());
+  EXPECT_THAT(rig.log(), HasSubstr("the trainer hangs: no step for"));
+  rig.signal(SIGTERM);
+  EXPECT_EQ(rig.wait_exit(), 85);
+}
+
+TEST_F(Run, AHangWhileGrownLeavesTheCompanions) {
+  rig.start_base(controller.port(), {"--stall-limit", "4"});
+  ASSERT_TRUE(wait_until([&] { return controller.progress() && controller.progress()->step > 0; }));
+  grow();
+  ::kill(rig.last_trainer(), SIGSTOP);
+  ASSERT_TRUE(wait_reports(3));
+  const auto reports = controller.reports();
+  EXPECT_EQ(reports[1].order_id, "");
+  EXPECT_THAT(reports[1].reason, HasSubstr("hangs"));
+  EXPECT_EQ(reports[2].gpus, 2);
+  EXPECT_EQ(rig.last_size(), 2);
+  EXPECT_TRUE(steps_on());
+}
+
+TEST_F(Run, AStoppedMpirunIsNoHindrance) {
+  rig.start_base(controller.port(), {"--stall-limit", "4"});
+  ASSERT_TRUE(wait_until([&] { return controller.progress() && controller.progress()->step > 0; }));
+  std::ifstream stat("/proc/" + std::to_string(rig.last_trainer()) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(stat), {}};
+  const pid_t mpirun = std::atoi(text.c_str() + text.rfind(')') + 3);
+  ASSERT_GT(mpirun, 1);
+  ::kill(mpirun, SIGSTOP);
+  grow();
+  EXPECT_TRUE(steps_on());
+}
+
+// It would hang again for ever.
+TEST_F(Run, AHangAtTheSameStepIsGivenUp) {
+  rig.write("hang_at", "10");
+  rig.start_base(controller.port(), {"--stall-limit", "2", "--max-restarts", "1"});
+  EXPECT_GT(rig.wait_exit(), 0);
+  EXPECT_EQ(rig.launches(), 2);
+  ASSERT_TRUE(controller.bye().has_value());
+  EXPECT_THAT(controller.bye()->reason, HasSubstr("hung 2 times"));
+}
+
+TEST_F(Run, AHangOnTheUsersSignalIsBounded) {
+  rig.write("hang_on_signal", "");
+  rig.start_base(controller.port(), {"--stall-limit", "3"});
+  ASSERT_TRUE(wait_until([&] { return controller.progress() && controller.progress()->step > 0; }));
+  rig.signal(SIGUSR1);
+  EXPECT_EQ(rig.wait_exit(), 74);
+  EXPECT_EQ(rig.launches(), 1);
+  EXPECT_THAT(rig.log(), HasSubstr("no checkpoint on the user's signal: the trainer hangs"));
+}
+
+TEST_F(Run, ALongSaveIsNoHang) {
+  rig.write("save_seconds", "6");
+  rig.start_base(controller.port(), {"--stall-limit", "2"});
+  ASSERT_TRUE(wait_until([&] { return controller.progress() && controller.progress()->step > 0; }));
+  rig.signal(SIGUSR1);
+  EXPECT_EQ(rig.wait_exit(), 85);
+  EXPECT_FALSE(rig.read("checkpoint").empty());
+}
+
+TEST_F(Run, ASuspendedJobIsNotKilledOnResume) {
+  rig.start_base(controller.port(), {"--stall-limit", "3"});
+  ASSERT_TRUE(wait_until([&] { return controller.progress() && controller.progress()->step > 0; }));
+  rig.signal(SIGSTOP);  // Slurm stops all of a job at once
+  ::kill(rig.last_trainer(), SIGSTOP);
+  std::this_thread::sleep_for(8s);
+  rig.signal(SIGCONT);  // and resumes it node by node
+  std::this_thread::sleep_for(1s);
+  ::kill(rig.last_trainer(), SIGCONT);
+  EXPECT_TRUE(steps_on());
+  EXPECT_EQ(rig.launches(), 1);
+}
+
+TEST_F(Run, AGrowthWhoseCheckpointFailsIsGivenUpWithoutLosingAStep) {
+  start_and_settle();
+  const pid_t before = rig.last_trainer();
+  rig.write("save_fails", "No space left on device");
+  controller.send_order(rig.order(OrderKind::kGrow, "g", 1, "p"), 1);
+  ASSERT_TRUE(wait_reports(1));
+  EXPECT_FALSE(controller.reports()[0].done);
+  EXPECT_THAT(controller.reports()[0].reason, HasSubstr("No space left on device"));
+  EXPECT_EQ(controller.reports()[0].gpus, 2);
+  EXPECT_TRUE(steps_on());
+  EXPECT_EQ(rig.last_trainer(), before) << "the trainer was never stopped";
+  rig.remove("save_fails");
+  controller.send_order(rig.order(OrderKind::kGrow, "g2", 1, "p"), 2);
+  ASSERT_TRUE(wait_reports(2));
+  EXPECT_TRUE(controller.reports()[1].done) << controller.reports()[1].reason;
+}
+
+TEST_F(Run, AShrinkWhoseCheckpointFailsLeavesAllTheSame) {
+  start_and_settle();
+  grow();
+  rig.write("save_fails", "Disk quota exceeded");
+  protocol::Order order = rig.order(OrderKind::kShrink, "s", 0, "p2");
+  order.timeout_seconds = 3;
+  controller.send_order(order, 2);
+  ASSERT_TRUE(wait_reports(3));
+  EXPECT_TRUE(controller.reports()[1].done);
+  EXPECT_THAT(controller.reports()[1].reason, HasSubstr("Disk quota exceeded"));
+  EXPECT_EQ(rig.last_size(), 2);
+  EXPECT_TRUE(steps_on());
+}
+
+TEST_F(Run, ASaveThatFailsOnTheUsersSignalHasACodeOfItsOwn) {
+  start_and_settle();
+  rig.write("save_fails", "No space left on device");
+  rig.signal(SIGUSR1);
+  EXPECT_EQ(rig.wait_exit(), 74);
+  EXPECT_EQ(rig.launches(), 1);
+  EXPECT_THAT(rig.log(), HasSubstr("No space left on device; the last one stands"));
+}
+
+TEST_F(Run, AControlFolderThatCannotBeWrittenStopsNothing) {
+  rig.start_base(controller.port(), {"--stall-limit", "3"});
+  ASSERT_TRUE(wait_until([&] { return controller.progress() && controller.progress()->step > 0; }));
+  const pid_t before = rig.last_trainer();
+  // What the agent tries it with cannot be written; as root no mode would do.
+  ASSERT_TRUE(std::filesystem::create_directories(rig.file(control_file("probe/x"))));
+  controller.send_order(rig.order(OrderKind::kGrow, "g", 1, "p"), 1);
+  ASSERT_TRUE(wait_reports(1));
+  EXPECT_FALSE(controller.reports()[0].done);
+  EXPECT_THAT(controller.reports()[0].reason, HasSubstr("cannot be told"));
+  ::kill(before, SIGSTOP);
+  ASSERT_TRUE(wait_until([&] {
+    return rig.log().find("whether the trainer hangs cannot be told") != std::string::npos;
+  }));
+  ::kill(before, SIGCONT);
+  EXPECT_TRUE(steps_on());
+  EXPECT_EQ(rig.last_trainer(), before);
+}
+
+TEST_F(Run, AFullLogDiskEndsNothing) {
+  std::filesystem::create_symlink("/dev/full", rig.file("agent.log"));
+  rig.write("steps", "40");
+  rig.start_base(1, {"-v"});
+  EXPECT_EQ(rig.wait_exit(), 0);
+  EXPECT_EQ(rig.read("checkpoint"), "40\n");
+}
+
+TEST_F(Run, AClockThatJumpsChangesNoDuration) {
+  for (const char* jump : {"600", "-600"}) {
+    Rig one;
+    FakeController two;
+    one.start_base(two.port(), {"--stall-limit", "5"});
+    ASSERT_TRUE(wait_until([&] { return two.progress() && two.progress()->step > 0; }));
+    one.write("clock_shift", jump);
+    two.send_order(one.order(OrderKind::kGrow, "g", 1, "p"), 1);
+    ASSERT_TRUE(wait_until([&] { return !two.reports().empty(); }));
+    const auto report = two.reports()[0];
+    EXPECT_TRUE(report.done) << report.reason;
+    EXPECT_GT(report.phases.total, 0) << jump;
+    EXPECT_LT(report.phases.total, 90) << jump;
+    EXPECT_GE(report.phases.save, 0) << jump;
+    EXPECT_EQ(one.launches(), 2) << jump;
+  }
+}
+
+TEST_F(Run, AKilledAgentTakesItsTrainerAlongAndTheNextGoesOn) {
+  start_and_settle();
+  grow();
+  const pid_t orphan = rig.last_trainer();
+  rig.signal(SIGKILL);
+  EXPECT_EQ(rig.wait_exit(), 128 + SIGKILL);
+  EXPECT_TRUE(wait_until([&] { return gone(orphan); })) << "mpirun ends with the agent";
+  rig.start_base(controller.port());
+  ASSERT_TRUE(wait_until([&] { return rig.launches() == 3; }));
+  EXPECT_EQ(rig.last_size(), 2) << "the companions are not its own to use before an order";
+  // The order that the first one has carried out comes again.
+  controller.send_order(rig.order(OrderKind::kGrow, "grow-1", 1, "plan3"), 1);
+  EXPECT_TRUE(steps_on());
+  std::this_thread::sleep_for(1500ms);  // nothing must happen
+  EXPECT_EQ(rig.launches(), 3);
+  rig.signal(SIGTERM);
+  EXPECT_EQ(rig.wait_exit(), 85);
+}
+
+TEST_F(Run, ReportsOfATimeWithoutAControllerComeLater) {
+  start_and_settle();
+  grow();
+  const int port = controller.port();
+  controller.stop();
+  rig.write("alive", "");
+  ::kill(rig.last_trainer(), SIGKILL);
+  ASSERT_TRUE(wait_until([&] { return rig.launches() == 3; }));
+  EXPECT_TRUE(steps_on());
+  FakeController second(0, port);
+  second.set_epoch(2);
+  ASSERT_TRUE(wait_until([&] { return second.reports().size() >= 2; }));
+  EXPECT_EQ(second.reports()[0].gpus, 2);
+  EXPECT_EQ(second.reports()[1].gpus, 2);
+  EXPECT_GT(second.reports()[1].phases.total, 0);
+  std::this_thread::sleep_for(2s);
+  EXPECT_LE(second.registrations().size(), 3u) << "no storm";
+  EXPECT_EQ(second.reports().size(), 2u);
 }
 
 TEST(RunUsage, BadCommandLinesAreRefused) {

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # The agent alone on real Slurm, munge and mpirun, its controller driven by hand: a base job grows
-# over companions on another node and on its own, leaves them, and survives their deaths.
+# over companions on another node and on its own, leaves them, and survives their deaths and
+# processes that stop without dying.
 # shellcheck disable=SC2016,SC2317 # cases are called by name; their scripts expand in the job
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -20,9 +21,14 @@ as slurm ctl "$E2E_BUILD/bin/drill_controller" $PORT "$DRILL" >"$VC_ROOT/log/dri
 
 cat >"$HOME_A/agent/base.sh" <<SH
 #!/bin/bash
-exec $AGENT run -- agent/trainer
+exec $AGENT run --stall-limit 15 -- agent/trainer
 SH
-chmod 755 "$HOME_A/agent/base.sh"
+cat >"$HOME_A/agent/ends.sh" <<SH
+#!/bin/bash
+$AGENT run -- agent/trainer &
+until [ -e agent/end ]; do sleep 0.2; done
+SH
+chmod 755 "$HOME_A/agent/base.sh" "$HOME_A/agent/ends.sh"
 
 # base NODES GPUS-PER-NODE NODELIST: starts one and waits until its trainer steps.
 base() {
@@ -168,9 +174,62 @@ test_power_loss() {
   vc start n3
 }
 
+none_on() { ! vc exec "$1" pgrep -f "$2"; }
+
+test_stopped_rank() { # in a companion: nobody dies, nothing moves
+  local b c t
+  b=$(base 1 2 n1) || exit 1
+  c=$(companion "$b" n3 4) || exit 1
+  order "$b" grow g1 n1:"$b":2 n3:"$c":4
+  wait_for 60 'the growth is reported' reported "$b" 1
+  t=$(now)
+  vc exec n3 pkill -STOP -o -f '^agent/trainer'
+  wait_for 90 'the move is reported' reported "$b" 3
+  echo "# back on the base $(since "$t") s after a rank was stopped: $(report "$b" 2 .body.reason)"
+  assert_contains "$(report "$b" 2 .body.reason)" "the trainer hangs"
+  steps_on "$b"
+  wait_for 30 "no rank is left on the companion's node" none_on n3 '^agent/trainer'
+  job_is "$c" RUNNING || fail "the companion ended"
+  vc exec ctl scancel "$b" "$c"
+}
+
+test_stopped_daemon() { # the ranks go on; only leaving needs it
+  local b c t
+  b=$(base 2 2 n1,n2) || exit 1
+  c=$(companion "$b" n3 4) || exit 1
+  order "$b" grow g1 n1:"$b":2 n2:"$b":2 n3:"$c":4
+  wait_for 60 'the growth is reported' reported "$b" 1
+  vc exec n3 pkill -STOP -x orted
+  steps_on "$b"
+  t=$(now)
+  order "$b" shrink s1 n1:"$b":2 n2:"$b":2
+  wait_for 90 'the shrink is reported' reported "$b" 3
+  echo "# on the base $(since "$t") s after the order, its mpirun's daemon on n3 stopped"
+  assert_eq true "$(report "$b" 3 .body.done)"
+  steps_on "$b"
+  wait_for 30 "no rank is left on the companion's node" none_on n3 '^agent/trainer'
+  wait_for 30 "no daemon is left on the companion's node" none_on n3 '^(/[^ ]*/)?orted'
+  vc exec ctl scancel "$b" "$c"
+}
+
+test_script_ends() { # while the trainer runs: it does not outlive the job
+  local b
+  rm -f "$HOME_A/agent/checkpoint" "$HOME_A/agent/end"
+  b=$(submit alice -N2 --gres=gpu:2 -w n1,n2 -o agent/base-%j.txt agent/ends.sh)
+  wait_for 60 "the trainer of job $b steps" said "$b" progress '.body.state == "running"'
+  touch "$HOME_A/agent/end"
+  wait_job "$b" COMPLETED
+  wait_for 30 "no rank is left on n1" none_on n1 '^agent/trainer'
+  wait_for 30 "no rank is left on n2" none_on n2 '^agent/trainer'
+  wait_for 10 "no agent is left on n1" none_on n1 flextrain-agent
+}
+
 e2e_case "grow over another node and back, the user's signal" test_other_node
 e2e_case "base and companion on one node" test_same_node
 e2e_case "a cancelled companion" test_companion_cancelled
 e2e_case "a companion that Slurm calls back" test_companion_called_back
 e2e_case "a node's power loss" test_power_loss
+e2e_case "a companion's rank stopped" test_stopped_rank
+e2e_case "mpirun's daemon on a companion's node stopped" test_stopped_daemon
+e2e_case "a script that ends while the trainer runs" test_script_ends
 e2e_done

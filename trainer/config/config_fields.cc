@@ -124,6 +124,8 @@ std::vector<ConfigField> config_fields(TrainConfig& c) {
       {"injection", "slow_factor", &c.slow_factor, 1, 1000},
       {"injection", "layer_seconds", &c.layer_seconds, 0, 60},
       {"injection", "hold_dir", &c.hold_dir},
+      {"injection", "save_seconds", &c.save_seconds, 0, 3600},
+      {"injection", "init_seconds", &c.init_seconds, 0, 3600},
   };
 }
 

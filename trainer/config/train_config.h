@@ -78,6 +78,9 @@ struct TrainConfig {
   double layer_seconds = 0;
   // Points where a fault test stops the training (run/hold_point.h); "" = none.
   std::string hold_dir;
+  // A save, and the start up to the sign "init", take at least so long: for tests that must hit
+  // them.
+  double save_seconds = 0, init_seconds = 0;
 };
 
 }  // namespace flextrain::trainer

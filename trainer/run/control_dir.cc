@@ -6,8 +6,8 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
+#include "base/errno_status.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -16,7 +16,7 @@
 namespace flextrain::trainer {
 namespace {
 
-constexpr double kProgressInterval = 0.5;  // seconds
+constexpr std::chrono::milliseconds kProgressInterval{500};
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 
 // The file's text, or nothing when it does not exist.
@@ -73,8 +73,17 @@ Result<std::optional<ElasticBounds>> ControlDir::request() const {
 
 void ControlDir::write(const std::string& name, const std::string& text) const {
   if (!present()) return;
-  if (Status status = write_file_atomically(path_ + "/" + name, text); !status.ok()) {
-    log_warning("the agent's {} is not written: {}", name, status.message());
+  tell(write_file_atomically(path_ + "/" + name, text));
+}
+
+void ControlDir::tell(const Status& written) const {
+  if (written.ok() != failing_) return;
+  failing_ = !written.ok();
+  if (failing_) {
+    log_warning("the agent cannot be told how training goes: {}; training goes on",
+                written.message());
+  } else {
+    log_info("the agent is told again how training goes");
   }
 }
 
@@ -83,8 +92,10 @@ void ControlDir::write_fingerprint(const std::string& fingerprint) const {
 }
 
 void ControlDir::write_progress(const Progress& p, bool always) {
-  const double now = unix_seconds();
-  if (!present() || (!always && now - last_progress_ < kProgressInterval)) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!present() || (!always && last_progress_ && now - *last_progress_ < kProgressInterval)) {
+    return;
+  }
   last_progress_ = now;
   write("progress.json", Json{{"step", p.step},
                               {"total_steps", p.total_steps},
@@ -94,7 +105,7 @@ void ControlDir::write_progress(const Progress& p, bool always) {
                               {"step_seconds", p.step_seconds},
                               {"gpus", p.gpus},
                               {"plan_id", p.plan_id},
-                              {"time", now}}
+                              {"time", unix_seconds()}}
                                  .dump() +
                              "\n");
 }
@@ -107,15 +118,18 @@ void ControlDir::write_scale_table(const planner::ScaleTable& table) const {
   write("scale_table.json", planner::scale_table_to_json(table).dump(1) + "\n");
 }
 
-void ControlDir::phase_ended(const std::string& phase) const {
+void ControlDir::mark(const std::string& phase, const std::string& reason) const {
   if (!present()) return;
   const std::string path = path_ + "/phases.jsonl";
-  const std::string line = Json{{"phase", phase}, {"time", unix_seconds()}}.dump() + "\n";
+  Json json = {{"phase", phase}, {"time", unix_seconds()}};
+  if (!reason.empty()) json["reason"] = reason;
+  const std::string line = json.dump() + "\n";
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0 || ::write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    log_warning("cannot append to '{}': {}", path, std::strerror(errno));
-  }
-  if (fd >= 0) ::close(fd);
+  if (fd < 0) return tell(errno_status("open", path, errno));
+  errno = ENOSPC;  // what a write that ends early means
+  const bool whole = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  tell(whole ? Status() : errno_status("append to", path, errno));
+  ::close(fd);
 }
 
 }  // namespace flextrain::trainer

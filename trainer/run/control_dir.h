@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The files of docs/agent-contract.md. Used by rank 0 alone. A file that cannot be written is
-// warned about and training goes on: the agent sees by its absence.
+// The files of docs/agent-contract.md. Used by rank 0 alone. When they cannot be written that is
+// said once and training goes on: the agent sees by their absence.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -42,13 +43,17 @@ class ControlDir {
   void write_progress(const Progress& progress, bool always);
   void write_profile(const planner::StepProfile& profile) const;
   void write_scale_table(const planner::ScaleTable& table) const;
-  // Appends to phases.jsonl: "init", "load", "first_step", "save" or "stop" has ended.
-  void phase_ended(const std::string& phase) const;
+  // Appends a line to phases.jsonl; its names: docs/agent-contract.md. `reason` goes with
+  // "save_failed".
+  void mark(const std::string& phase, const std::string& reason = "") const;
 
  private:
   void write(const std::string& name, const std::string& text) const;
+  void tell(const Status& written) const;  // one line when writing begins to fail, one when it ends
   std::string path_;
-  double last_progress_ = 0;  // unix seconds
+  // Steady: a clock that is set back must not silence the progress.
+  std::optional<std::chrono::steady_clock::time_point> last_progress_;
+  mutable bool failing_ = false;
 };
 
 Result<ElasticBounds> elastic_bounds_from_text(const std::string& text);

@@ -8,6 +8,7 @@ namespace flextrain::trainer {
 
 inline constexpr int kExitComplete = 0;
 inline constexpr int kExitFailed = 1;
+inline constexpr int kExitNotSaved = 74;      // told to stop, or at the end, but it cannot be saved
 inline constexpr int kExitUnusable = 78;      // configuration or data; running again will not help
 inline constexpr int kExitCheckpointed = 85;  // saved on request; run again to continue
 

@@ -5,18 +5,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "trainer/run/stop_signal.h"
 
 namespace flextrain::trainer {
 namespace {
 constexpr std::chrono::seconds kLockPatience{45};  // as for the checkpoint directory
+constexpr std::chrono::seconds kReopenPause{5};
+constexpr size_t kMostWaiting = size_t{32} << 20;
 }  // namespace
 
 SplitMetrics split_metrics(const std::string& text, int64_t last_step) {
@@ -37,26 +41,42 @@ SplitMetrics split_metrics(const std::string& text, int64_t last_step) {
 }
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, int64_t last_step) {
-  ASSIGN_OR_RETURN(FileLock lock, FileLock::acquire(path + ".lock", kLockPatience, stop_requested));
-  const Result<std::string> old = read_file(path);
+  MetricsFile file(path, last_step);
+  RETURN_IF_ERROR(file.attach(kLockPatience));
+  return file;
+}
+
+MetricsFile MetricsFile::waiting_for(const std::string& path, int64_t last_step) {
+  MetricsFile file(path, last_step);
+  file.tried_ = std::chrono::steady_clock::now() - kReopenPause;
+  return file;
+}
+
+Status MetricsFile::attach(std::chrono::seconds patience) {
+  tried_ = std::chrono::steady_clock::now();
+  ASSIGN_OR_RETURN(FileLock lock, FileLock::acquire(path_ + ".lock", patience, stop_requested));
+  const Result<std::string> old = read_file(path_);
   if (!old.ok() && old.status().code() != StatusCode::kNotFound) return old.status();
   if (old.ok()) {
-    const SplitMetrics split = split_metrics(*old, last_step);
+    const SplitMetrics split = split_metrics(*old, last_step_);
     if (!split.undone.empty()) {
-      const std::string earlier = read_file(path + ".undone").value_or("");
-      RETURN_IF_ERROR(write_file_atomically(path + ".undone", earlier + split.undone));
-      RETURN_IF_ERROR(write_file_atomically(path, split.kept));
+      const std::string earlier = read_file(path_ + ".undone").value_or("");
+      RETURN_IF_ERROR(write_file_atomically(path_ + ".undone", earlier + split.undone));
+      RETURN_IF_ERROR(write_file_atomically(path_, split.kept));
     }
   }
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (fd < 0) return permission_denied("cannot open '{}': {}", path, std::strerror(errno));
-  return MetricsFile(fd, path, std::move(lock));
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (fd_ < 0) return permission_denied("cannot open '{}': {}", path_, std::strerror(errno));
+  lock_.emplace(std::move(lock));
+  return {};
 }
 
 MetricsFile::MetricsFile(MetricsFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
+      last_step_(other.last_step_),
       lock_(std::move(other.lock_)),
+      tried_(other.tried_),
       waiting_(std::move(other.waiting_)),
       waiting_lines_(other.waiting_lines_) {}
 
@@ -79,8 +99,21 @@ Status MetricsFile::append(const StepMetrics& m) {
     json["eval_loss"] = *m.eval_loss;
     json["eval_loss_hex"] = format_hex_double(*m.eval_loss);
   }
+  if (waiting_.size() > kMostWaiting) {
+    const size_t cut = waiting_.find('\n', waiting_.size() / 2) + 1;
+    log_warning("{} lines of '{}' are given up: too many wait",
+                std::count(waiting_.begin(), waiting_.begin() + static_cast<long>(cut), '\n'),
+                path_);
+    waiting_.erase(0, cut);
+  }
   waiting_ += json.dump() + "\n";
-  ++waiting_lines_;
+  waiting_lines_ = std::count(waiting_.begin(), waiting_.end(), '\n');
+  if (fd_ < 0) {
+    if (std::chrono::steady_clock::now() - tried_ < kReopenPause) {
+      return unavailable("'{}' cannot be written", path_);
+    }
+    RETURN_IF_ERROR(attach(std::chrono::seconds(0)));
+  }
   struct stat before = {};
   if (::fstat(fd_, &before) != 0) {
     return internal_error("cannot look at '{}': {}", path_, std::strerror(errno));

@@ -2,6 +2,7 @@
 // metrics.jsonl: one JSON line per step, each step once over all restarts. Rank 0 alone.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -26,20 +27,28 @@ class MetricsFile {
   // another checkpoint.dir but the same output.dir loses nothing. PATH.lock keeps two runs from
   // doing so at once (kUnavailable; kAborted after a stop signal).
   static Result<MetricsFile> open(const std::string& path, int64_t last_step);
+  // For a file that cannot be opened now: its lines wait, and each append tries to open it, at most
+  // every 5 s.
+  static MetricsFile waiting_for(const std::string& path, int64_t last_step);
   MetricsFile(MetricsFile&& other) noexcept;
   ~MetricsFile();
-  // One write per line, so that readers see whole lines. When the disk is full the line waits and
-  // is written before the next one: the caller may warn and go on.
+  // One write per line, so that readers see whole lines. When it fails (a full disk) the line waits
+  // and is written before the next one: the caller may warn and go on. Beyond 32 MiB of waiting
+  // lines the oldest are given up.
   Status append(const StepMetrics& metrics);
   // Lines that wait.
   int64_t waiting() const { return waiting_lines_; }
 
  private:
-  MetricsFile(int fd, std::string path, FileLock lock)
-      : fd_(fd), path_(std::move(path)), lock_(std::move(lock)) {}
+  MetricsFile(std::string path, int64_t last_step)
+      : path_(std::move(path)), last_step_(last_step) {}
+  Status attach(std::chrono::seconds patience);
+
   int fd_ = -1;
   std::string path_;
-  FileLock lock_;
+  int64_t last_step_;
+  std::optional<FileLock> lock_;
+  std::chrono::steady_clock::time_point tried_;  // to open it
   std::string waiting_;
   int64_t waiting_lines_ = 0;
 };

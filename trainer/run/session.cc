@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/run/session.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -14,6 +19,8 @@
 namespace flextrain::trainer {
 namespace {
 
+constexpr std::chrono::seconds kSignPause{30};
+
 Result<planner::Plan> choose_plan(const TrainConfig& config, const TrainOptions& options,
                                   const ControlDir& control, int ranks) {
   if (!options.plan_file.empty()) return read_plan(options.plan_file);
@@ -22,12 +29,47 @@ Result<planner::Plan> choose_plan(const TrainConfig& config, const TrainOptions&
   return default_plan(config, ranks);
 }
 
+// Tells the agent that the data are still being prepared, which may take hours.
+class PreparingSign {
+ public:
+  explicit PreparingSign(const ControlDir& control) {
+    if (!control.present()) return;
+    thread_ = std::thread([this, &control] {
+      std::unique_lock lock(mutex_);
+      do {
+        control.mark("preparing");
+      } while (!changed_.wait_for(lock, kSignPause, [this] { return ended_; }));
+    });
+  }
+  ~PreparingSign() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  PreparingSign(const PreparingSign&) = delete;
+  PreparingSign& operator=(const PreparingSign&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+Result<PreparedData> prepare_with_sign(const TrainConfig& config, const ControlDir& control) {
+  const PreparingSign sign(control);
+  return prepare_data(config, stop_requested);
+}
+
 // Rank 0's part; the result goes to all ranks as one JSON text.
 Result<std::string> open_on_root(const TrainOptions& options, const ControlDir& control,
                                  int ranks) {
   ASSIGN_OR_RETURN(TrainConfig config, read_train_config(options.job_file, options.overrides));
   RETURN_IF_ERROR(make_directories(config.output_dir));
-  ASSIGN_OR_RETURN(const PreparedData data, prepare_data(config, stop_requested));
+  ASSIGN_OR_RETURN(const PreparedData data, prepare_with_sign(config, control));
   ASSIGN_OR_RETURN(config.model.vocab, vocab_for(config, data));
   ASSIGN_OR_RETURN(const planner::Plan plan, choose_plan(config, options, control, ranks));
   RETURN_IF_ERROR(check_plan(plan, config, ranks));

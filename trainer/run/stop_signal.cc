@@ -23,4 +23,6 @@ void catch_stop_signals() {
 
 bool stop_requested() { return stop_flag != 0; }
 
+void clear_stop_request() { stop_flag = 0; }
+
 }  // namespace flextrain::trainer

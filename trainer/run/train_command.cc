@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <thread>
 
 #include "base/file.h"
 #include "base/file_lock.h"
@@ -83,6 +84,7 @@ Result<TrainingCursor> load_state(Communicator& world, const TrainOptions& optio
 
 Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& control) {
   ASSIGN_OR_RETURN(const Session session, open_session(world, options, control));
+  std::this_thread::sleep_for(std::chrono::duration<double>(session.config.init_seconds));
   const bool root = world.rank() == 0;
   if (root) control.write_fingerprint(session.fingerprint);
   Result<std::unique_ptr<Engine>> engine = make_engine(session.config, session.plan, world);
@@ -90,17 +92,17 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
   if (root) {
     fmt::print("{}; numerics {} ({})\n", planner::plan_summary(session.plan),
                planner::numerics_name(session.config.numerics), session.fingerprint);
-    control.phase_ended("init");
+    control.mark("init");
   }
   HoldPoint(session.config.hold_dir).wait("init");
   std::optional<FileLock> lock;  // rank 0's, to the end of the run
   ASSIGN_OR_RETURN(const TrainingCursor cursor,
                    load_state(world, options, session, **engine, lock));
-  if (root) control.phase_ended("load");
+  if (root) control.mark("load");
   if (cursor.step >= session.config.steps) {
     if (root) {
       fmt::print("training is complete: step {} of {}\n", cursor.step, session.config.steps);
-      control.phase_ended("stop");
+      control.mark("stop");
     }
     return kExitComplete;
   }
@@ -115,9 +117,17 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
   }
   // Before the barrier: mpirun ends the others as soon as the first rank has left with a non-zero
   // code.
-  if (root) control.phase_ended("stop");
+  if (root) control.mark("stop");
   RETURN_IF_ERROR(world.barrier());
-  return *end == LoopEnd::kComplete ? kExitComplete : kExitCheckpointed;
+  switch (*end) {
+    case LoopEnd::kComplete:
+      return kExitComplete;
+    case LoopEnd::kStopRequested:
+      return kExitCheckpointed;
+    case LoopEnd::kNotSaved:
+      break;
+  }
+  return kExitNotSaved;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "base/log.h"
 #include "trainer/checkpoint/collective.h"
@@ -13,6 +14,8 @@
 namespace flextrain::trainer {
 namespace {
 constexpr double kReportPause = 1.0;  // seconds between looks for the agent's bounds
+constexpr int kSaveTries = 3;         // of a state that nothing comes after
+constexpr std::chrono::seconds kSavePause{1};
 }  // namespace
 
 TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine,
@@ -34,8 +37,15 @@ Status TrainLoop::open_metrics() {
   if (is_root()) {
     Result<MetricsFile> file =
         MetricsFile::open(config_.output_dir + "/metrics.jsonl", cursor_.step);
-    status = file.status();
-    if (file.ok()) metrics_.emplace(*std::move(file));
+    if (file.ok()) {
+      metrics_.emplace(*std::move(file));
+    } else if (file.status().code() == StatusCode::kUnavailable ||
+               file.status().code() == StatusCode::kAborted) {
+      status = file.status();  // another run's
+    } else {
+      metrics_.emplace(
+          MetricsFile::waiting_for(config_.output_dir + "/metrics.jsonl", cursor_.step));
+    }
   }
   return agree(world_, status);
 }
@@ -48,7 +58,7 @@ Result<LoopEnd> TrainLoop::run() {
     // Every rank paces itself: sleeping is kinder to a shared core than waiting for a message.
     sleep_until(watch, std::max(config_.min_step_seconds, hold_.step_seconds()));
     const double seconds = watch.seconds();
-    if (cursor_.step == first_step_ + 1 && is_root()) control_.phase_ended("first_step");
+    if (cursor_.step == first_step_ + 1 && is_root()) control_.mark("first_step");
     ASSIGN_OR_RETURN(const std::optional<double> eval_loss, evaluate_if_due());
     RETURN_IF_ERROR(report_step(result, seconds, eval_loss));
     RETURN_IF_ERROR(profile_if_complete());
@@ -57,15 +67,20 @@ Result<LoopEnd> TrainLoop::run() {
     if (!decision.save) continue;
     // Before the save: the agent takes it as the end of the last step when it measures the switch.
     if (decision.stop && is_root()) control_.write_progress(last_progress_, true);
-    ASSIGN_OR_RETURN(const bool saved, save(decision));
     if (cursor_.step >= config_.steps) {
-      if (!saved) return internal_error("training is complete, but its end could not be saved");
-      break;
+      ASSIGN_OR_RETURN(const bool saved, save_end());
+      if (saved) break;
+      if (is_root()) log_error("training is complete, but its end could not be saved");
+      return LoopEnd::kNotSaved;
     }
-    if (decision.stop && saved) {
+    ASSIGN_OR_RETURN(const bool saved, save(decision));
+    if (!decision.stop) continue;
+    if (saved) {
       say_what_is_missing();
       return LoopEnd::kStopRequested;
     }
+    ASSIGN_OR_RETURN(const bool leave, stop_in_vain());
+    if (leave) return LoopEnd::kNotSaved;
   }
   if (is_root()) progress_.finish();
   say_what_is_missing();
@@ -110,7 +125,9 @@ Result<std::optional<double>> TrainLoop::evaluate_if_due() {
   const bool due = config_.eval_every > 0 &&
                    (cursor_.step % config_.eval_every == 0 || cursor_.step == config_.steps);
   if (!due) return std::optional<double>();
+  if (is_root()) control_.mark("evaluating");
   ASSIGN_OR_RETURN(const double loss, engine_.evaluate(session_.dataset, config_.eval_sequences));
+  if (is_root()) control_.mark("evaluated");
   return std::optional<double>(loss);
 }
 
@@ -194,6 +211,7 @@ Result<bool> TrainLoop::save(const Decision& decision) {
   since_save_.restart();
   if (saved_step_ == cursor_.step) return true;
   const Stopwatch watch;
+  if (is_root()) control_.mark("saving");
   HoldingFileSystem files(posix_file_system(), hold_,
                           cursor_.step >= config_.steps ? "last-save"
                           : decision.stop               ? "save"
@@ -204,12 +222,16 @@ Result<bool> TrainLoop::save(const Decision& decision) {
   if (is_root()) progress_.finish();
   if (!digest.ok()) {
     // The old checkpoints are untouched; a disk may have room again at the next try.
-    log_error("{}; training goes on", digest.status().message());
+    if (is_root()) {
+      log_error("{}; training goes on", digest.status().message());
+      control_.mark(decision.stop ? "save_failed" : "periodic_save_failed",
+                    digest.status().message());
+    }
     return false;
   }
   saved_step_ = cursor_.step;
   if (is_root()) {
-    control_.phase_ended("save");
+    control_.mark("save");
     fmt::print("step {}/{}  checkpoint saved in {:.2f} s, digest {}\n", cursor_.step, config_.steps,
                watch.seconds(), *digest);
     std::fflush(stdout);
@@ -218,6 +240,31 @@ Result<bool> TrainLoop::save(const Decision& decision) {
         config_.checkpoint_keep, config_.checkpoint_disk_budget_bytes);
     if (!kept.ok()) log_warning("retention: {}", kept.message());
   }
+  return true;
+}
+
+// No later save makes good for this one.
+Result<bool> TrainLoop::save_end() {
+  for (int tries = 1;; ++tries) {
+    ASSIGN_OR_RETURN(const bool saved, save({.stop = false, .save = true}));
+    if (saved || tries == kSaveTries) return saved;
+    std::this_thread::sleep_for(kSavePause);
+  }
+}
+
+// Told to stop, but nothing is saved. True: leave all the same.
+Result<bool> TrainLoop::stop_in_vain() {
+  int64_t agent[1] = {is_root() && control_.present() ? 1 : 0};
+  RETURN_IF_ERROR(world_.all_reduce(std::span<int64_t>(agent), ReduceOp::kMax));
+  if (agent[0] != 0) {
+    clear_stop_request();
+    return false;
+  }
+  if (++failed_stops_ < kSaveTries) {
+    std::this_thread::sleep_for(kSavePause);
+    return false;
+  }
+  if (is_root()) log_error("told to stop, but nothing can be saved: the last checkpoint stands");
   return true;
 }
 

@@ -16,7 +16,7 @@
 namespace flextrain::trainer {
 
 // Why the loop ended without an error.
-enum class LoopEnd { kComplete, kStopRequested };
+enum class LoopEnd { kComplete, kStopRequested, kNotSaved };
 
 class TrainLoop {
  public:
@@ -25,8 +25,9 @@ class TrainLoop {
             const TrainingCursor& cursor);
 
   // Collective. Runs until the last step, or saves and returns at the first step boundary after any
-  // rank caught a stop signal. An error may be this rank's alone: the caller must take the whole
-  // job down.
+  // rank caught a stop signal. A save that fails ends nothing: under an agent, which decides, steps
+  // go on until the next signal; else it is tried again, and then kNotSaved. An error may be this
+  // rank's alone: the caller must take the whole job down.
   Result<LoopEnd> run();
 
  private:
@@ -44,6 +45,8 @@ class TrainLoop {
   void report_profile();
   // True when the state is on disk.
   Result<bool> save(const Decision& decision);
+  Result<bool> save_end();
+  Result<bool> stop_in_vain();
   bool is_root() const { return world_.rank() == 0; }
 
   Communicator& world_;
@@ -60,6 +63,7 @@ class TrainLoop {
   const HoldPoint hold_;
   Progress last_progress_;
   Stopwatch since_save_, since_report_;
+  int failed_stops_ = 0;                                    // in a row
   std::optional<planner::StepProfile> unreported_profile_;  // rank 0: no scale table of it yet
 };
 

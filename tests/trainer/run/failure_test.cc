@@ -79,12 +79,110 @@ TEST_F(TrainerTest, FailedSaveLeavesTrainingRunning) {
   ASSERT_TRUE(wait_until(kDeadline, [&] { return last_step("job") >= 1; })) << child.output();
   const rlimit limit{10 << 10, 10 << 10};
   ASSERT_EQ(::prlimit(child.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
-  EXPECT_EQ(child.wait(kDeadline), 1);
+  EXPECT_EQ(child.wait(kDeadline), 74);
   EXPECT_THAT(child.output(), HasSubstr("cannot save checkpoint step-4"));
   EXPECT_THAT(child.output(), HasSubstr("training goes on"));
   EXPECT_THAT(child.output(), HasSubstr("its end could not be saved"));
   EXPECT_EQ(last_step("job"), 8);
   EXPECT_TRUE(checkpoint_names("job").empty());
+}
+
+// The same at a stop signal: without an agent there is a code for it, with one it decides.
+TEST_F(TrainerTest, AStopThatCannotBeSaved) {
+  for (const bool agent : {false, true}) {
+    const std::string job = agent ? "with" : "without", control = path(job) + "/control";
+    write_job(path(job));
+    ASSERT_TRUE(make_directories(control).ok());
+    ChildProcess child(
+        path(job),
+        fmt::format("sh -c \"trap '' XFSZ; {} exec {} train job.toml --set "
+                    "training.steps=1000 --set output.min_step_seconds=0.3\"",
+                    agent ? "export FLEXTRAIN_CONTROL_DIR=" + control + ";" : "", TRAINER));
+    ASSERT_TRUE(wait_until(kDeadline, [&] { return last_step(job) >= 1; })) << child.output();
+    rlimit limit{20 << 10, RLIM_INFINITY};
+    ASSERT_EQ(::prlimit(child.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+    child.signal(SIGUSR1);
+    if (!agent) {
+      EXPECT_EQ(child.wait(kDeadline), 74) << child.output();
+      EXPECT_THAT(child.output(), HasSubstr("the last checkpoint stands"));
+      continue;
+    }
+    const auto phases = [&] { return read_file(control + "/phases.jsonl").value_or(""); };
+    ASSERT_TRUE(wait_until(kDeadline, [&] {
+      return phases().find("\"save_failed\"") != std::string::npos;
+    })) << child.output();
+    EXPECT_THAT(phases(), HasSubstr("File too large"));
+    const int64_t step = last_step(job);
+    ASSERT_TRUE(wait_until(kDeadline, [&] { return last_step(job) >= step + 2; })) << "it goes on";
+    limit.rlim_cur = RLIM_INFINITY;
+    ASSERT_EQ(::prlimit(child.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+    child.signal(SIGUSR1);
+    EXPECT_EQ(child.wait(kDeadline), 85) << child.output();
+    EXPECT_THAT(phases(), HasSubstr("\"saving\""));
+    EXPECT_THAT(phases(), HasSubstr("\"save\""));
+    EXPECT_EQ(checkpoint_names(job),
+              std::vector<std::string>{fmt::format("step-{}", last_step(job))});
+  }
+}
+
+// Periodic saves fail on every rank: one line, not one per rank; the next interval saves.
+TEST_F(TrainerTest, AFailedPeriodicSaveIsOneLineAndTriedAtTheNextInterval) {
+  write_job(path("job"));
+  // A file where the temporary folders would be made: as root no mode would do.
+  const std::string dir = path("job") + "/checkpoints";
+  ChildProcess child(path("job"), mpirun(2) +
+                                      " train job.toml --set training.steps=9 --set "
+                                      "checkpoint.every_steps=3 --set "
+                                      "output.min_step_seconds=0.5");
+  ASSERT_TRUE(wait_until(kDeadline, [&] { return last_step("job") >= 1; })) << child.output();
+  std::filesystem::rename(dir, dir + ".away");
+  ASSERT_TRUE(write_file_atomically(dir, "in the way").ok());
+  ASSERT_TRUE(wait_until(kDeadline, [&] { return last_step("job") >= 4; })) << child.output();
+  std::filesystem::remove(dir);
+  std::filesystem::rename(dir + ".away", dir);
+  EXPECT_EQ(child.wait(kDeadline), 0) << child.output();
+  const std::string output = child.output();
+  const std::string line = "cannot save checkpoint step-3";
+  EXPECT_NE(output.find(line), std::string::npos) << output;
+  EXPECT_EQ(output.find(line), output.rfind(line)) << output;
+  EXPECT_EQ(checkpoint_names("job"), (std::vector<std::string>{"step-6", "step-9"}));
+  EXPECT_EQ(losses("job").size(), 9u);
+}
+
+TEST_F(TrainerTest, MetricsThatCannotBeWrittenStopNothing) {
+  write_job(path("job"));
+  const std::string metrics_path = path("job") + "/metrics.jsonl";
+  ASSERT_TRUE(make_directories(metrics_path).ok());
+  ChildProcess child(path("job"), std::string(TRAINER) +
+                                      " train job.toml --set training.steps=40 --set "
+                                      "output.min_step_seconds=0.4");
+  const std::string warning = "training goes on, the lines are kept";
+  ASSERT_TRUE(wait_until(kDeadline, [&] {
+    return child.output().find(warning) != std::string::npos;
+  })) << child.output();
+  std::filesystem::remove(metrics_path);
+  EXPECT_EQ(child.wait(kDeadline), 0) << child.output();
+  EXPECT_EQ(child.output().find(warning), child.output().rfind(warning)) << "one warning";
+  EXPECT_THAT(child.output(), HasSubstr("no line is missing"));
+  EXPECT_EQ(losses("job").size(), 40u);
+}
+
+TEST_F(TrainerTest, ALogThatCannotBeWrittenStopsNothing) {
+  write_job(path("job"));
+  ChildProcess child(path("job"),
+                     fmt::format("sh -c \"exec {} train job.toml >/dev/full 2>&1\"", TRAINER));
+  EXPECT_EQ(child.wait(kDeadline), 0);
+  EXPECT_EQ(last_step("job"), 8);
+}
+
+TEST_F(TrainerTest, InjectedTimes) {
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(train("job", 0,
+                  "--set training.steps=1 --set injection.init_seconds=0.7 --set "
+                  "injection.save_seconds=0.8"),
+            0)
+      << output_;
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1500));
 }
 
 TEST_F(TrainerTest, DivergenceStopsAndLeavesCheckpointsAlone) {

@@ -84,7 +84,7 @@ TEST_F(ReportFiles, NoControlDirMeansNoFiles) {
   ControlDir control("");
   control.write_fingerprint("x");
   control.write_progress({}, true);
-  control.phase_ended("init");
+  control.mark("init");
   EXPECT_FALSE(control.plan()->has_value());
   EXPECT_TRUE(std::filesystem::is_empty(path("")));
 }

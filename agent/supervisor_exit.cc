@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+// The part of Supervisor that decides what follows the end of a trainer.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/supervisor.h"
+#include "base/log.h"
+
+namespace flextrain::agent {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kMaxFailuresBeforeStep = 3;
+constexpr std::chrono::seconds kLateSignal{30};  // of a switch that was given up
+
+}  // namespace
+
+void Supervisor::on_exit(int code) {
+  last_exit_ = code;
+  const State was = state_;
+  answer_notices();
+  switch (was) {
+    case State::kStopping:
+      on_exit_of_stopping(code);
+      break;
+    case State::kLaunching:
+      on_exit_of_launching(code);
+      break;
+    case State::kRunning:
+      on_exit_of_running(code);
+      break;
+    case State::kKilling:
+      on_exit_of_killed(code);
+      break;
+    case State::kBackoff:
+    case State::kDone:
+      break;
+  }
+}
+
+void Supervisor::on_exit_of_killed(int code) {
+  const std::string hung = std::exchange(hung_, "");
+  if (!hung.empty()) {
+    // A launcher that was killed cannot end what it started on other nodes.
+    std::set<uint32_t> jobs = companions_of(current_);
+    jobs.insert(options_.job.identity.job_id);
+    options_.end_rank_steps(jobs);
+  }
+  if (code == kExitComplete) return finish(kExitComplete, "training complete");
+  if (user_stop_ && !not_saved_.empty()) {
+    return finish(
+        kExitNotSaved,
+        fmt::format("no checkpoint on the user's signal: {}; the last one stands", not_saved_));
+  }
+  if (user_stop_) return finish(kExitCheckpointed, "the user's signal; the last checkpoint stands");
+  if (switch_) {
+    if (switch_->exited == 0) switch_->exited = steady_seconds();
+    return continue_switch();
+  }
+  if (!hung.empty()) {
+    hung_ = hung;
+    return on_exit_of_hung(code);
+  }
+  recover({}, fmt::format("the trainer was stopped (exit {})", code));
+}
+
+// It hung without a switch. Tries are bounded: one that hangs again where it hung before will do so
+// for ever.
+void Supervisor::on_exit_of_hung(int code) {
+  const std::string reason = std::exchange(hung_, "");
+  if (last_step_ > hang_step_) hangs_ = 0;
+  hang_step_ = std::max(hang_step_, last_step_);
+  if (++hangs_ > options_.max_restarts) {
+    return finish(code == 0 ? 1 : code,
+                  fmt::format("the trainer hung {} times without getting further", hangs_));
+  }
+  const std::set<uint32_t> used = companions_of(current_);
+  if (used.empty()) return restart_later(code, /*before_first_step=*/false);
+  const std::set<uint32_t> lost = lost_companions();
+  recover(lost.empty() ? used : lost, reason);
+}
+
+void Supervisor::on_exit_of_stopping(int code) {
+  if (code == kExitComplete) return finish(kExitComplete, "training complete");
+  if (user_stop_) {
+    return finish(code, code == kExitCheckpointed ? "checkpointed on the user's signal"
+                                                  : "the trainer failed to checkpoint");
+  }
+  if (!switch_) return finish(code, "the trainer stopped");  // cannot be: nobody asked
+  switch_->exited = steady_seconds();
+  if (code != kExitCheckpointed && switch_->failure.empty()) {
+    const std::string failure =
+        fmt::format("the trainer ended with exit code {} instead of a checkpoint", code);
+    if (switch_->kind == Switch::Kind::kGrow) {
+      switch_->failure = failure;
+    } else {  // the companions go in any case; the last checkpoint serves
+      log_warning("{}; it resumes from its last one", failure);
+    }
+  }
+  continue_switch();
+}
+
+void Supervisor::on_exit_of_launching(int code) {
+  if (code == kExitComplete) return finish(kExitComplete, "training complete");
+  if (user_stop_) return finish(kExitCheckpointed, "the user's signal before the first step");
+  if (switch_) {
+    return fail_switch(
+        fmt::format("the trainer ended with exit code {} before its first step", code));
+  }
+  if (code == kExitCheckpointed) return finish(code, "checkpointed on a signal to the trainer");
+  if (code == kExitBadConfiguration) return finish(code, "the trainer refuses its configuration");
+  restart_later(code, /*before_first_step=*/true);
+}
+
+void Supervisor::on_exit_of_running(int code) {
+  if (code == kExitComplete) return finish(kExitComplete, "training complete");
+  if (code == kExitBadConfiguration) return finish(code, "the trainer refuses its configuration");
+  const std::set<uint32_t> used = companions_of(current_);
+  if (!used.empty()) {
+    const std::set<uint32_t> lost = lost_companions();
+    if (code != kExitCheckpointed || !lost.empty()) {
+      // Slurm may not know yet that a node is dead: with no culprit named, the base alone is safe.
+      return recover(
+          lost.empty() ? used : lost,
+          lost.empty() ? fmt::format("the trainer ended with exit code {} while grown", code)
+                       : fmt::format("companion {} ended", fmt::to_string(fmt::join(lost, ", "))));
+    }
+  }
+  if (code == kExitCheckpointed && given_up_ != Clock::time_point() &&
+      Clock::now() - given_up_ < kLateSignal) {
+    return launch(current_, "again after a late signal of a switch that was given up");
+  }
+  // Ranks can be signalled without us: by scancel --signal, or by Slurm at a time limit.
+  if (code == kExitCheckpointed) return finish(code, "checkpointed on a signal to the trainer");
+  restart_later(code, /*before_first_step=*/false);
+}
+
+void Supervisor::on_first_step(double time) {
+  state_ = State::kRunning;
+  failures_before_step_ = 0;
+  good_ = current_;
+  kept_.layout = good_;
+  if (companions_of(good_).empty()) base_plan_ = good_.plan;
+  if (switch_) confirm_switch(time);
+  if (const Status saved = control_dir_.save_state(kept_); !saved.ok()) {
+    log_warning("the agent's state is not kept: {}", saved.message());
+  }
+  update_state_text();
+  if (user_stop_) {
+    state_ = State::kStopping;
+    ask_to_stop();
+  } else if (holds_doomed(current_)) {
+    recover(doomed_, "Slurm calls a companion back");
+  } else if (pending_order_) {
+    handle_order(*std::exchange(pending_order_, std::nullopt));
+  }
+}
+
+void Supervisor::restart_later(int code, bool before_first_step) {
+  const Clock::time_point now = Clock::now();
+  std::erase_if(restarts_, [&](Clock::time_point t) { return now - t > options_.restart_window; });
+  if (before_first_step) ++failures_before_step_;
+  const int used = static_cast<int>(restarts_.size());
+  if (used >= options_.max_restarts || failures_before_step_ >= kMaxFailuresBeforeStep) {
+    return finish(code == 0 ? 1 : code,
+                  failures_before_step_ >= kMaxFailuresBeforeStep
+                      ? fmt::format("the trainer failed {} times before its first step; last exit "
+                                    "code {}",
+                                    failures_before_step_, code)
+                      : fmt::format("the trainer failed again after {} restarts; last exit code {}",
+                                    used, code));
+  }
+  restarts_.push_back(now);
+  const milliseconds pause = std::min(options_.last_backoff, options_.first_backoff * (1 << used));
+  log_warning(
+      "the trainer ended with exit code {}; restart {} of {} from its last checkpoint in {} s",
+      code, used + 1, options_.max_restarts, static_cast<double>(pause.count()) / 1000.0);
+  state_ = State::kBackoff;
+  backoff_until_ = now + pause;
+  backoff_layout_ = base_layout();
+  report_moved(fmt::format("the trainer failed (exit code {}) and restarts on the base", code));
+  update_state_text();
+}
+
+void Supervisor::finish(int code, std::string reason) {
+  log_info("{} (exit code {})", reason, code);
+  if (switch_ && !switch_->order_id.empty() && !switch_->left_reported) {
+    report_failure(*switch_, reason);
+  }
+  switch_.reset();
+  exit_code_ = code;
+  exit_reason_ = std::move(reason);
+  state_ = State::kDone;
+  update_state_text();
+  if (link_ != nullptr) link_->stop({code, exit_reason_}, milliseconds(3000));
+}
+
+}  // namespace flextrain::agent
