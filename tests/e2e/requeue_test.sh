@@ -74,6 +74,7 @@ test_other_base_node() {
   wait_for 120 "the job runs again" runs_again "$job"
   vc start "$node"
   finished second "$job"
+  echo "# the agent meanwhile: $(base_log second | grep -m 1 -o 'a node of the job does not answer' || echo nothing)"
   assert_contains "$(base_log second)" "resuming from 'checkpoints/step-"
   assert_eq "0 1" "$(sflex_rows slurm jobs -a -j "$job" | jq -r .restart_count | sort -u | xargs)" "runs that registered"
   local companion

@@ -106,8 +106,11 @@ Result<std::string> save_checkpoint(FileSystem& files, Communicator& comm, const
     }
     return temp;
   };
-  ASSIGN_OR_RETURN(const std::string temp,
-                   share(comm, 0, comm.rank() == 0 ? make_temp() : Result<std::string>("")));
+  const std::string failure = fmt::format("cannot save checkpoint {}", name);
+  const Result<std::string> made =
+      share(comm, 0, comm.rank() == 0 ? make_temp() : Result<std::string>(""));
+  if (!made.ok()) return made.status().with_context(failure);
+  const std::string& temp = *made;
 
   const auto begin = std::chrono::steady_clock::now();
   const Result<std::string> table = write_own_layers(files, engine, temp);
@@ -121,7 +124,7 @@ Result<std::string> save_checkpoint(FileSystem& files, Communicator& comm, const
   }
   if (digest.ok()) return digest;
   if (comm.rank() == 0) (void)files.remove_all(temp);
-  return digest.status().with_context(fmt::format("cannot save checkpoint {}", name));
+  return digest.status().with_context(failure);
 }
 
 }  // namespace flextrain::trainer
