@@ -1,27 +1,40 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # shared with scripts/vcluster, which sources this
-# Small file systems of a virtual cluster: tmpfs of a given size under disk/ of the root, mounted
-# before the nodes start so that all of them share each one. Sourced by scripts/vcluster.
+# Small file systems of a virtual cluster under disk/ of the root, mounted before the nodes start so
+# that all of them share each one: a tmpfs of a given size, or a FUSE one (bindfs), which statfs(2)
+# shows as a network file system may look, with a rate at which it takes data. Sourced by
+# scripts/vcluster.
 
 readonly VC_FILLER=.vcluster-filler # what `full` adds and `empty` removes
 
-vc_disk_needs() { # NAME=MB[,USER]…
+vc_disk_needs() { # NAME=MB[,USER] or NAME=fuse[@KB][,USER] …
   local d
   for d; do
-    [[ $d =~ ^[a-z0-9_-]+=[1-9][0-9]*(,(alice|bob|slurm|root))?$ ]] ||
-      die "--disk wants NAME=MB[,USER] with USER alice, bob, slurm or root, not '$d'"
+    [[ $d =~ ^[a-z0-9_-]+=([1-9][0-9]*|fuse(@[1-9][0-9]*)?)(,(alice|bob|slurm|root))?$ ]] ||
+      die "--disk wants NAME=MB[,USER] or NAME=fuse[@KB][,USER], USER alice, bob, slurm or root, not '$d'"
+    [[ $d != *=fuse* ]] || command -v bindfs >/dev/null || die "a FUSE disk needs bindfs: install it (scripts/packages.txt)"
   done
 }
 
 vc_disk_mount() {
-  local d name size user
+  local d name size user dir rate
+  rm -rf "$VC_ROOT/disk" # nothing is mounted there now
   for d in ${VC_DISKS[@]+"${VC_DISKS[@]}"}; do
     name=${d%%=*} size=${d#*=} user=root
     if [[ $size == *,* ]]; then user=${size#*,} size=${size%,*}; fi
-    mkdir -p "$VC_ROOT/disk/$name"
-    mount -t tmpfs -o "size=${size}M,mode=755" "vcluster-$name" "$VC_ROOT/disk/$name" &&
-      chown "$(vc_id_of "$user")" "$VC_ROOT/disk/$name" || die "cannot mount disk/$name"
+    dir=$VC_ROOT/disk/$name
+    mkdir -p "$dir"
+    case $size in
+      fuse*)
+        mkdir -p "$dir.backing" # the daemon ends with its mount
+        rate=()
+        [[ $size != *@* ]] || rate=("--write-rate=${size#*@}k")
+        bindfs ${rate[@]+"${rate[@]}"} "$dir.backing" "$dir" </dev/null >/dev/null 9>&-
+        ;;
+      *) mount -t tmpfs -o "size=${size}M,mode=755" "vcluster-$name" "$dir" ;;
+    esac || die "cannot mount disk/$name"
+    chown "$(vc_id_of "$user")" "$dir" || die "cannot give disk/$name to $user"
   done
 }
 

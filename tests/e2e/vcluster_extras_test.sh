@@ -6,7 +6,7 @@
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-e2e_cluster --nodes 2 --gpus 2 --accounting --clocks --disk small=8,alice
+e2e_cluster --nodes 2 --gpus 2 --accounting --clocks --disk small=8,alice --disk slow=fuse@512,alice
 eval "$(vc env)"
 
 test_accounting() {
@@ -52,7 +52,7 @@ test_clocks() {
 }
 
 test_disk() {
-  local dir=$VC_ROOT/disk/small
+  local dir=$VC_ROOT/disk/small start
   assert_ok as alice n1 dd if=/dev/zero of="$dir/file" bs=1M count=2 status=none
   assert_ok as bob n2 test -s "$dir/file"
   vc disk small full
@@ -63,6 +63,11 @@ test_disk() {
   assert_contains "$(as alice n1 bash -c "echo x >>$dir/more" 2>&1)" "Read-only"
   vc disk small rw
   assert_ok as alice n1 bash -c "echo x >>$dir/more"
+  assert_eq fuseblk "$(stat -f -c %T "$VC_ROOT/disk/slow")"
+  start=$(now)
+  assert_ok as alice n2 dd if=/dev/zero of="$VC_ROOT/disk/slow/file" bs=64K count=16 status=none
+  assert_ok as bob n1 test -s "$VC_ROOT/disk/slow/file"
+  assert_le 1 "$(since "$start")" "seconds for 1 MiB at 512 KiB/s"
   assert_contains "$(vc disk large full 2>&1)" "no disk 'large'"
 }
 
