@@ -75,7 +75,7 @@ reaches() { vc exec "$1" timeout 1 bash -c ": <>/dev/tcp/$2/$3"; }
 silent() { # NODE PEER PORT: no answer at all, not a refusal
   local status=0
   reaches "$@" || status=$?
-  [ $status -eq 124 ]
+  [ "$status" -eq 124 ]
 }
 test_cut() {
   local slurmd=$((VC_SLURMCTLD_PORT + 1))

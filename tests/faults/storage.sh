@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2153,SC2154,SC2317 # hooks are called by name (lib.sh)
+# Disks that are full, read-only or slow under the checkpoint, the database and the log; the database
+# gone, garbage, locked, on a network file system, claimed by two controllers.
+
+# `disks`: every place of these faults on a small file system of its own.
+DB=
+cluster_up_disks() {
+  local conf
+  conf=$(mktemp)
+  echo "SlurmctldLogFile=$VC_ROOT/disk/log/slurmctld.log" >"$conf"
+  up_with --disk ck=24,alice --disk db=8,slurm --disk log=64,slurm --disk slow=fuse@400,alice --conf "$conf"
+  local status=$?
+  rm -f "$conf"
+  [ $status -eq 0 ] || return $status
+  ln -sf "$VC_ROOT/disk/log/slurmctld.log" "$VC_ROOT/log/slurmctld.log"
+  chmod 1777 "$VC_ROOT/disk/log" # the job's own log lies there too
+  move_database "$VC_ROOT/disk/db/flextrain.db"
+}
+# `netdb`: the database on a file system that statfs(2) calls FUSE.
+cluster_up_netdb() { up_with --disk net=fuse,slurm && move_database "$VC_ROOT/disk/net/flextrain.db"; }
+move_database() {
+  DB=$1
+  sed -i "s|^DatabasePath=.*|DatabasePath=$DB|" "$VC_ROOT/etc/nodes/slurm/flextrain.conf"
+  vc kill-ctld TERM && vc start-ctld && wait_until_quiet 30 ctld_answers && wait_until_quiet 15 test -s "$DB"
+}
+
+mend_disks() {
+  local name
+  [ "$CLUSTER_KIND" = disks ] || return 0
+  for name in ck db log; do
+    vc disk $name rw
+    vc disk $name empty
+  done
+  rm -rf "${VC_ROOT:?}/disk/ck"/* "$VC_ROOT/disk/slow"/*
+  find "$VC_ROOT/disk/log" -name '*.job.log' -delete
+}
+HEALERS+=(mend_disks)
+
+checkpoints_on() { # NAME: this cell's checkpoints go to that disk
+  mkdir -p "$VC_ROOT/disk/$1/$CELL" "$CELL_DIR"
+  on ctl chown alice: "$VC_ROOT/disk/$1/$CELL"
+  ln -sfn "$VC_ROOT/disk/$1/$CELL" "$CELL_DIR/checkpoints"
+}
+on_disks() { echo disks; }
+database_value() { sflex_rows slurm diag | jq -r --arg k "$1" '.[$k] // ""' | head -n 1; } # what diag says
+
+# ---- the checkpoint ---------------------------------------------------------------------------------
+fault checkpoint-full exact "no space under the checkpoint for 15 s"
+kind_checkpoint_full() { on_disks; }
+setup_checkpoint_full() { checkpoints_on ck; }
+inject_checkpoint_full() { vc disk ck full; }
+heal_checkpoint_full() {
+  open_gates
+  wait_until_quiet 15 false
+  vc disk ck empty
+}
+
+fault checkpoint-read-only exact "the checkpoint's file system read-only for 15 s"
+kind_checkpoint_read_only() { on_disks; }
+setup_checkpoint_read_only() { checkpoints_on ck; }
+inject_checkpoint_read_only() { wait_until_quiet 20 quietly vc disk ck ro; }
+heal_checkpoint_read_only() {
+  open_gates
+  wait_until_quiet 15 false
+  vc disk ck rw
+}
+quietly() { "$@" 2>/dev/null; }
+
+# What a save writes at that rate takes seconds instead of milliseconds, in every phase.
+fault checkpoint-slow exact "a checkpoint's disk that takes 400 KiB/s, all along"
+kind_checkpoint_slow() { on_disks; }
+setup_checkpoint_slow() { checkpoints_on slow; }
+inject_checkpoint_slow() { :; }
+
+# ---- the database -----------------------------------------------------------------------------------
+fault database-full exact "no space under the database for 10 s"
+kind_database_full() { on_disks; }
+inject_database_full() { vc disk db full; }
+heal_database_full() {
+  open_gates
+  wait_until_quiet 10 false
+  vc disk db empty
+}
+
+fault database-read-only exact "slurmctld starts while the database's file system is read-only, for 15 s"
+kind_database_read_only() { on_disks; }
+excuse_database_read_only() { echo slurmctld; }
+inject_database_read_only() {
+  vc kill-ctld TERM
+  vc disk db ro && vc start-ctld
+}
+heal_database_read_only() {
+  wait_until_quiet 15 false
+  vc disk db rw
+  wait_until_quiet 30 ctld_answers
+}
+
+fault database-deleted exact "the database's files deleted while in use"
+kind_database_deleted() { on_disks; }
+excuse_database_deleted() { echo store grow; }
+inject_database_deleted() { rm -f "$DB" "$DB-wal" "$DB-shm"; }
+after_database_deleted() { wait_until_quiet 30 test -s "$DB" || note_failure "no new database"; }
+
+fault database-garbage exact "slurmctld starts on a database that is overwritten with noise"
+kind_database_garbage() { on_disks; }
+excuse_database_garbage() { echo slurmctld store grow; }
+inject_database_garbage() {
+  vc kill-ctld TERM
+  dd if=/dev/urandom of="$DB" bs=4096 count=16 conv=notrunc status=none
+  vc start-ctld
+}
+heal_database_garbage() { wait_until_quiet 30 ctld_answers; }
+after_database_garbage() {
+  compgen -G "$DB.corrupt-*" >/dev/null || note_failure "the damaged database was not put aside"
+  rm -f "$DB".corrupt-*
+}
+
+fault database-locked exact "another process locks the database for 15 s"
+kind_database_locked() { on_disks; }
+inject_database_locked() {
+  # shellcheck disable=SC2016
+  on ctl setpriv --reuid slurm --regid slurm --init-groups /bin/bash -c \
+    '(echo "begin exclusive; select 1;"; sleep 15; echo "rollback;") | sqlite3 "$1" >"$1.locked" 2>&1 &' lock "$DB"
+  wait_until_quiet 5 test -s "$DB.locked"
+}
+heal_database_locked() {
+  open_gates
+  wait_until_quiet 15 false
+  [ "$(cat "$DB.locked")" = 1 ] || {
+    cat "$DB.locked"
+    return 1
+  }
+  rm -f "$DB.locked"
+}
+
+fault database-network exact "kill -9 of slurmctld with the database on a network file system (FUSE)"
+kind_database_network() { echo netdb; }
+excuse_database_network() { echo slurmctld; }
+inject_database_network() { saved_by_slurm && vc kill-ctld; }
+heal_database_network() {
+  wait_until_quiet 3 false
+  vc start-ctld
+  wait_until_quiet 30 ctld_answers
+}
+after_database_network() {
+  [ ! -e "$DB-wal" ] || note_failure "WAL on a network file system"
+}
+
+# Another controller lives (here: its lock) on the database that slurmctld starts with.
+fault database-two-controllers exact "slurmctld starts while another controller holds the database, for 15 s"
+kind_database_two_controllers() { on_disks; }
+excuse_database_two_controllers() { echo slurmctld; }
+inject_database_two_controllers() {
+  saved_by_slurm
+  vc kill-ctld TERM
+  # the lock of store/writer_lock.h, from another process
+  on ctl setsid perl -e '
+    open(my $f, "+<", $ARGV[0]) or die "$ARGV[0]: $!";
+    my $lock = pack("s s x4 q q i x4", 1, 0, 0, 0, 0); # struct flock: F_WRLCK, SEEK_SET, all of it
+    fcntl($f, 37, $lock) or die "lock: $!";             # F_OFD_SETLK
+    seek($f, 0, 0); truncate($f, 0); syswrite($f, "elsewhere 4711");
+    print "locked\n"; close(STDOUT); sleep 15;' "$DB.lock" </dev/null | grep -q locked || return 1
+  vc start-ctld
+  wait_until_quiet 30 ctld_answers
+}
+heal_database_two_controllers() {
+  wait_until_quiet 15 false
+  grep -q 'elsewhere' "$VC_ROOT/log/slurmctld.log" || {
+    echo "slurmctld's log does not name the holder"
+    return 1
+  }
+}
+
+# ---- the log ----------------------------------------------------------------------------------------
+fault log-full exact "no space for 10 s under slurmctld's log and the job's"
+kind_log_full() { on_disks; }
+setup_log_full() {
+  mkdir -p "$CELL_DIR"
+  ln -sfn "$VC_ROOT/disk/log/$CELL.job.log" "$CELL_DIR/job.log"
+}
+inject_log_full() { vc disk log full; }
+heal_log_full() {
+  open_gates
+  wait_until_quiet 10 false
+  vc disk log empty
+}
+
+fault log-read-only exact "slurmctld starts while its log's file system is read-only, for 10 s"
+kind_log_read_only() { on_disks; }
+excuse_log_read_only() { echo slurmctld; }
+inject_log_read_only() {
+  vc kill-ctld TERM
+  vc disk log ro && vc start-ctld
+}
+heal_log_read_only() {
+  wait_until_quiet 10 false
+  vc disk log rw
+  on ctl pkill -USR2 -x slurmctld # as after a rotation: it opens its log again
+  wait_until_quiet 30 ctld_answers
+}
