@@ -112,6 +112,7 @@ open_gates() {
 
 # Healers: functions that families add, called at each mending (must be quick where nothing is wrong).
 HEALERS=()
+SLURM_HEALERS=() # those that need a slurmctld that answers
 
 all_nodes_idle() { [ "$(on ctl sinfo -h -N -p main -o %T 2>/dev/null | grep -cx idle)" -eq $FAULT_NODES ]; }
 
@@ -140,6 +141,7 @@ cluster_mend() {
   done
   wait_until_quiet 30 ctld_answers || return 1
   [ $changed = no ] || on ctl scontrol reconfigure
+  for healer in ${SLURM_HEALERS[@]+"${SLURM_HEALERS[@]}"}; do "$healer" || return 1; done
   on ctl scancel --user alice
   on ctl scancel --user bob
   wait_until_quiet 20 no_jobs || {

@@ -49,7 +49,7 @@ mend_limits() {
   sacctmgr_do modify qos normal set GrpTRES=gres/gpu=-1 >/dev/null
   sacctmgr_do modify user alice set GrpTRES=gres/gpu=-1 MaxSubmitJobs=-1 >/dev/null
 }
-HEALERS+=(mend_limits)
+SLURM_HEALERS+=(mend_limits)
 goes_on_for() { # SECONDS: the job trains on, as it is
   local step
   open_gates
@@ -99,7 +99,7 @@ heal_limit_lowered() { goes_on_for 20; }
 
 # ---- reservations and partitions -----------------------------------------------------------------------
 mend_reservation() { ! on ctl scontrol show reservation fault 2>/dev/null | grep -q ReservationName || on ctl scontrol delete reservation=fault; }
-HEALERS+=(mend_reservation)
+SLURM_HEALERS+=(mend_reservation)
 reserve() { # START NODES [FLAGS]
   on ctl scontrol create reservation ReservationName=fault Users=bob "StartTime=$1" Duration=30 "Nodes=$2" ${3:+Flags=$3}
 }
@@ -130,7 +130,7 @@ heal_partition_down() {
   on ctl scontrol update partitionname=main state=up
 }
 mend_partition() { on ctl scontrol update partitionname=main state=up; }
-HEALERS+=(mend_partition)
+SLURM_HEALERS+=(mend_partition)
 
 # ---- nodes -------------------------------------------------------------------------------------------
 fault node-added exact "a node is added to slurm.conf, whose slurmd never comes, and reconfigured"
