@@ -38,16 +38,30 @@ vc_disk_mount() {
   done
 }
 
-# vc_disk NAME full|empty|ro|rw. The state belongs to the file system, so every node sees it.
+# A read-only view over the disk, in one node: busy or not. A file that is open already stays writable.
+# shellcheck disable=SC2016
+readonly VC_DISK_SWITCH='
+  is=$(awk -v d="$1" "\$2 == d { split(\$4, o, \",\"); is = o[1] } END { print is }" /proc/mounts)
+  case $is,$2 in
+    rw,ro) mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" ;;
+    ro,rw) umount "$1" || umount -l "$1" ;;
+  esac'
+
+# vc_disk NAME full|empty|ro|rw
 vc_disk() {
-  local dir=$VC_ROOT/disk/$1
+  local dir=$VC_ROOT/disk/$1 node
   mountpoint -q "$dir" || die "no disk '$1': see --disk of 'up'"
   case $2 in
     full)
       dd if=/dev/zero of="$dir/$VC_FILLER" bs=64K oflag=append conv=notrunc 2>/dev/null
       [ "$(stat -f -c %a "$dir")" -eq 0 ] || die "disk $1 has space left" ;;
     empty) rm -f "$dir/$VC_FILLER" ;;
-    ro | rw) mount -o "remount,$2" "$dir" || die "disk $1 cannot become $2: a file is open for writing" ;;
+    ro | rw)
+      for node in $(vc_node_names); do
+        ! vc_up_check "$node" || vc_in "$node" /bin/bash -c "$VC_DISK_SWITCH" switch "$dir" "$2" ||
+          die "disk $1 cannot become $2 on $node"
+      done
+      ;;
     *) die "disk NAME full|empty|ro|rw" ;;
   esac
 }

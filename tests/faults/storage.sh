@@ -10,7 +10,7 @@ cluster_up_disks() {
   local conf
   conf=$(mktemp)
   echo "SlurmctldLogFile=$VC_ROOT/disk/log/slurmctld.log" >"$conf"
-  up_with --disk ck=24,alice --disk db=8,slurm --disk log=64,slurm --disk slow=fuse@400,alice --conf "$conf"
+  up_with --disk ck=24,alice --disk db=8,slurm --disk log=64,slurm --disk slow=fuse@1200,alice --conf "$conf"
   local status=$?
   rm -f "$conf"
   [ $status -eq 0 ] || return $status
@@ -69,7 +69,7 @@ heal_checkpoint_read_only() {
 quietly() { "$@" 2>/dev/null; }
 
 # What a save writes at that rate takes seconds instead of milliseconds, in every phase.
-fault checkpoint-slow exact "a checkpoint's disk that takes 400 KiB/s, all along"
+fault checkpoint-slow exact "a checkpoint's disk that takes 1200 KiB/s, all along"
 kind_checkpoint_slow() { on_disks; }
 setup_checkpoint_slow() { checkpoints_on slow; }
 inject_checkpoint_slow() { :; }
