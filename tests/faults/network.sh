@@ -165,3 +165,43 @@ fault clock-agent-companion-back exact "agent and trainer on a companion's node 
 kind_clock_agent_companion_back() { with_clocks; }
 skip_clock_agent_companion_back() { needs_companion_job "$1"; }
 inject_clock_agent_companion_back() { companion_clock -600; }
+
+# ---- the protocol ------------------------------------------------------------------------------------
+# A proxy (tests/agent/protocol_proxy.cc) between agents and controller, all along.
+PROXY_PORT=6899
+mend_proxy() { ! on ctl pgrep -f "^[^ ]*protocol_proxy $PROXY_PORT" >/dev/null || on ctl pkill -f "^[^ ]*protocol_proxy $PROXY_PORT"; }
+HEALERS+=(mend_proxy)
+proxy_rules() { # RULE…
+  local dir=$VC_ROOT/marks
+  mkdir -p "$CELL_DIR"
+  printf '%s\n' "$@" >"$dir/proxy.rules"
+  # shellcheck disable=SC2016
+  on ctl /bin/bash -c 'setsid "$@" </dev/null >/dev/null 2>&1 &' proxy "$E2E_BUILD/bin/protocol_proxy" \
+    $PROXY_PORT 127.0.0.1:$FLEXTRAIN_PORT "$dir/proxy.rules" "$dir/proxy.log" "$SEED"
+  wait_until_quiet 10 on ctl grep -qi ":$(printf %04X $PROXY_PORT) 00000000:0000 0A" /proc/net/tcp
+}
+by_proxy() {
+  echo "export FLEXTRAIN_CONTROLLER=ctl:$PROXY_PORT"
+  echo "exec $(agent_line)"
+}
+proxy_did() { # WORD: or the cell shows nothing
+  grep -q " $1" "$VC_ROOT/marks/proxy.log" || note_failure "the proxy never did '$1'"
+}
+
+fault orders-duplicated exact "half of all messages and answers between agents and controller come twice"
+setup_orders_duplicated() { proxy_rules '* request duplicate p=0.5' '* response duplicate p=0.5'; }
+script_orders_duplicated() { by_proxy; }
+inject_orders_duplicated() { :; }
+after_orders_duplicated() { proxy_did duplicate; }
+
+fault orders-reordered exact "messages between agents and controller come late, out of order and again"
+setup_orders_reordered() { proxy_rules '* request late 2 p=0.3' '* request delay 1 p=0.2' '* response delay 1 p=0.3'; }
+script_orders_reordered() { by_proxy; }
+inject_orders_reordered() { :; }
+after_orders_reordered() { proxy_did late; }
+
+fault orders-lost exact "a quarter of all messages and answers between agents and controller are lost"
+setup_orders_lost() { proxy_rules '* request drop p=0.25' '* response drop p=0.25'; }
+script_orders_lost() { by_proxy; }
+inject_orders_lost() { :; }
+after_orders_lost() { proxy_did drop; }
