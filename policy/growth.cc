@@ -68,6 +68,7 @@ class Grower {
   // The rules that need no table entry. True when one of them refuses.
   bool cannot_grow(const ElasticJobView& job, Decision& decision) const {
     auto& in = decision.inputs;
+    if (!job.hold_rule.empty()) return refuse(decision, job.hold_rule, job.hold_reason);
     if (!job.steady)
       return refuse(decision, "not-steady",
                     fmt::format("job {} is not in a steady state: {}", job.job_id,

@@ -72,6 +72,9 @@ struct ElasticJobView {
   double grow_overhead_seconds = 0, shrink_overhead_seconds = 0;  // measured; 0 = not yet
   int64_t last_switch_time = 0, last_failure_time = 0;
   int failures = 0;  // in a row
+  // Set when somebody or something outside the policy forbids growth ("paused", "left-alone", …):
+  // the rule to record and one sentence. Reclaim is not concerned.
+  std::string hold_rule, hold_reason;
   std::vector<NodeOffer> offers;
   std::vector<CompanionView> companions;
 };

@@ -186,6 +186,8 @@ Json snapshot_to_json(const policy::Snapshot& snapshot) {
          {"last_switch_time", job.last_switch_time},
          {"last_failure_time", job.last_failure_time},
          {"failures", job.failures},
+         {"hold_rule", job.hold_rule},
+         {"hold_reason", job.hold_reason},
          {"offers", offers_to_json(job.offers)},
          {"companions", companions}});
   }

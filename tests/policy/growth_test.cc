@@ -68,6 +68,12 @@ INSTANTIATE_TEST_SUITE_P(
              },
              "at-max"},
         Case{"no_table", [](Snapshot& s, Parameters&) { s.elastic[0].table.clear(); }, "no-table"},
+        Case{"held",
+             [](Snapshot& s, Parameters&) {
+               s.elastic[0].hold_rule = "paused";
+               s.elastic[0].steady = false;  // the stronger word is the one recorded
+             },
+             "paused"},
         Case{"queue",
              [](Snapshot& s, Parameters&) {
                s.waiting.emplace_back();
