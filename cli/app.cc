@@ -16,7 +16,7 @@
 namespace flextrain::cli {
 namespace {
 
-constexpr const char* kKinds[] = {"grow", "refuse", "shrink", "abort"};
+constexpr const char* kKinds[] = {"grow", "refuse", "shrink", "abort", "pause", "resume"};
 
 struct Options {
   std::string jobs, user, start, end, format, kind, id;
@@ -135,6 +135,20 @@ AppResult run_explain(Environment& environment, const Options& options) {
   return {0, out, ""};
 }
 
+AppResult run_command(Environment& environment, const std::string& action, const Options& options) {
+  protocol::CommandRequest request;
+  request.action = action;
+  if (to_lower(trim(options.id)) != "all") {
+    const Result<std::vector<int64_t>> ids = parse_ids(options.id);
+    if (!ids.ok() || ids->size() != 1)
+      return failure(invalid_argument("'{}' is neither a job id nor 'all'", options.id));
+    request.job_id = static_cast<uint32_t>(ids->front());
+  }
+  const Result<Json> body = environment.command(request);
+  if (!body.ok()) return failure(body.status());
+  return {0, printable(text_of(*body, "message")) + "\n", ""};
+}
+
 AppResult run_diag(Environment& environment, const Options& options) {
   const Result<std::vector<Json>> rows = ask(environment, "diag", Json::object());
   if (!rows.ok()) return failure(rows.status());
@@ -143,7 +157,8 @@ AppResult run_diag(Environment& environment, const Options& options) {
   for (const Json& row : *rows) {
     if (!row.is_object()) continue;
     for (const auto& [key, value] : row.items()) {
-      const bool time = key == "started" || key == "last_tick" || key == "last_error_time";
+      const bool time = key == "started" || key == "last_tick" || key == "last_error_time" ||
+                        key == "rpc_slowest_time";
       const std::string text = value.is_string()         ? value.get<std::string>()
                                : time                    ? format_time(int_of(row, key))
                                : value.is_number_float() ? number_text(value.get<double>(), 6)
@@ -182,17 +197,24 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
   CLI::App* table = app.add_subcommand("table", "What a job would gain per GPU count");
   CLI::App* companions = app.add_subcommand("companions", "The jobs that hold the expanded GPUs");
   CLI::App* idle = app.add_subcommand("idle", "Idle GPUs per node");
+  CLI::App* pause = app.add_subcommand("pause", "No growth of a job until it is resumed");
+  CLI::App* resume =
+      app.add_subcommand("resume", "Lets a job grow again that was paused or is left alone");
   CLI::App* diag = app.add_subcommand("diag", "The controller's own state");
   CLI::App* doctor = app.add_subcommand("doctor", "Checks the installation");
   for (CLI::App* command : {jobs, decisions, companions}) add_filter_options(*command, options);
   for (CLI::App* command : {jobs, decisions, companions, table, idle})
     add_output_options(*command, options);
-  decisions->add_option("-k,--kind", options.kind, "Only grow, refuse, shrink or abort")
+  decisions
+      ->add_option("-k,--kind", options.kind, "Only grow, refuse, shrink, abort, pause or resume")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kKinds), std::end(kKinds)),
                             CLI::ignore_case));
   explain->add_option("ID", options.id, "Of `sflex decisions`")->required();
   explain->add_flag("--snapshot", options.snapshot, "Also everything the controller saw");
   table->add_option("JOB", options.id, "Id of the elastic job");
+  for (CLI::App* command : {pause, resume})
+    command->add_option("JOB", options.id, "Id of the elastic job, or 'all' (root and SlurmUser)")
+        ->required();
   for (CLI::App* command : {explain, diag, doctor})
     command->add_flag("--json", options.json, "As JSON");
 
@@ -210,6 +232,8 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
   if (table->parsed()) return run_listing(environment, table_listing(), options);
   if (idle->parsed()) return run_listing(environment, idle_listing(), options);
   if (explain->parsed()) return run_explain(environment, options);
+  if (pause->parsed()) return run_command(environment, "pause", options);
+  if (resume->parsed()) return run_command(environment, "resume", options);
   if (diag->parsed()) return run_diag(environment, options);
   const std::vector<Finding> findings = examine(environment);
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {

@@ -33,6 +33,8 @@ class Environment {
   // The body of the controller's response. kUnavailable when it cannot be reached, with one line
   // that says where it was looked for; the controller's own refusals come in its words.
   virtual Result<Json> query(const protocol::QueryRequest& request) = 0;
+  // The same for a command; "" in the response's "message" is no answer.
+  virtual Result<Json> command(const protocol::CommandRequest& request) = 0;
   virtual int64_t now() = 0;       // unix seconds
   virtual std::string user() = 0;  // name of the caller
   virtual bool is_root() = 0;

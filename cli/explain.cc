@@ -98,6 +98,9 @@ std::string title(const Json& row) {
     return fmt::format("job {}{} gives GPUs back for job {}: from {} to {}", job, owner, for_job,
                        from, gpus(to));
   if (kind == "abort") return fmt::format("nothing is taken back for waiting job {}", for_job);
+  if (kind == "pause" || kind == "resume")
+    return job == 0 ? fmt::format("{} all jobs", kind)
+                    : fmt::format("{} job {}{}", kind, job, owner);
   if (to > from)
     return fmt::format("job {}{} does not grow from {} to {}", job, owner, from, gpus(to));
   return fmt::format("job {}{} does not grow, it stays at {}", job, owner, gpus(from));
@@ -143,6 +146,9 @@ std::string action_part(const Json& row) {
   const std::string kind = text_of(row, "kind");
   const int64_t from = int_of(row, "from_gpus"), to = int_of(row, "to_gpus");
   std::string out = "\nTherefore\n";
+  if (kind == "pause")
+    return out + "  No growth until resumed; what is held is kept until others need it.\n";
+  if (kind == "resume") return out + "  Growth is decided by the rules again.\n";
   if (kind == "refuse")
     return out + (to > from ? fmt::format("  The growth to {} is refused; the job stays at {}.\n",
                                           gpus(to), gpus(from))

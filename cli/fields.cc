@@ -75,6 +75,12 @@ std::string elapsed(const Json& row) {
                                    : std::string();
 }
 
+// What holds a job back matters more than how it came into its state.
+std::string reason(const Json& row) {
+  const std::string held = text_of(row, "hold_reason");
+  return held.empty() ? text_of(row, "state_reason") : held;
+}
+
 std::string speedup(const Json& row) {
   const double base = double_of(row, "base_tokens_per_second");
   const double value = double_of(row, "tokens_per_second");
@@ -92,7 +98,8 @@ const Listing& jobs_listing() {
        text("Partition", 10, "partition"),
        text("Mode", 6, "mode"),
        text("State", 12, "state"),
-       text("Reason", -30, "state_reason"),
+       text("Hold", 11, "hold"),
+       {"Reason", -30, reason},
        integer("Base", 5, "base_gpus"),
        integer("GPUs", 5, "held_gpus"),
        integer("Max", 5, "max_gpus"),

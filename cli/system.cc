@@ -60,17 +60,10 @@ bool read_all(int fd, std::string& output) {
 class SystemEnvironment : public Environment {
  public:
   Result<Json> query(const protocol::QueryRequest& request) override {
-    if (client_ == nullptr) RETURN_IF_ERROR(connect());
-    Result<protocol::Envelope> response =
-        client_->call(protocol::make_request(protocol::kQuery, {}, 0, request));
-    if (!response.ok()) {
-      if (response.status().code() == StatusCode::kFailedPrecondition)
-        return failed_precondition("{}", response.status().message());
-      return Status(response.status().code(),
-                    fmt::format("the controller cannot be asked at {}: {}", hosts_,
-                                response.status().message()));
-    }
-    return std::move(response->body);
+    return call(protocol::make_request(protocol::kQuery, {}, 0, request));
+  }
+  Result<Json> command(const protocol::CommandRequest& request) override {
+    return call(protocol::make_request(protocol::kCommand, {}, 0, request));
   }
 
   int64_t now() override { return std::time(nullptr); }
@@ -157,6 +150,19 @@ class SystemEnvironment : public Environment {
   }
 
  private:
+  Result<Json> call(protocol::Envelope request) {
+    if (client_ == nullptr) RETURN_IF_ERROR(connect());
+    Result<protocol::Envelope> response = client_->call(std::move(request));
+    if (!response.ok()) {
+      if (response.status().code() == StatusCode::kFailedPrecondition)
+        return failed_precondition("{}", response.status().message());
+      return Status(response.status().code(),
+                    fmt::format("the controller cannot be asked at {}: {}", hosts_,
+                                response.status().message()));
+    }
+    return std::move(response->body);
+  }
+
   Status connect() {
     ASSIGN_OR_RETURN(const protocol::ControllerLocation location, protocol::discover_controller());
     ASSIGN_OR_RETURN(auto auth, protocol::make_munge_authenticator());

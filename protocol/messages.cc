@@ -457,4 +457,17 @@ Result<QueryRequest> from_json<QueryRequest>(const Json& json) {
   return finish(reader, std::move(m));
 }
 
+Json to_json(const CommandRequest& m) { return {{"action", m.action}, {"job_id", m.job_id}}; }
+
+template <>
+Result<CommandRequest> from_json<CommandRequest>(const Json& json) {
+  FieldReader reader(json, "command");
+  CommandRequest m;
+  reader.text("action", m.action, 64);
+  reader.require(m.action == "pause" || m.action == "resume", "action",
+                 "is neither pause nor resume");
+  reader.integer("job_id", m.job_id, 0, std::numeric_limits<uint32_t>::max());
+  return finish(reader, std::move(m));
+}
+
 }  // namespace flextrain::protocol

@@ -41,7 +41,8 @@ struct Envelope {
   Json body;
 };
 
-// Types of requests. Agent: register, scale_table, progress, poll, report, bye. CLI: query.
+// Types of requests. Agent: register, scale_table, progress, poll, report, bye. CLI: query,
+// command.
 inline constexpr std::string_view kRegister = "register";
 inline constexpr std::string_view kScaleTable = "scale_table";
 inline constexpr std::string_view kProgress = "progress";
@@ -49,6 +50,7 @@ inline constexpr std::string_view kPoll = "poll";
 inline constexpr std::string_view kReport = "report";
 inline constexpr std::string_view kBye = "bye";
 inline constexpr std::string_view kQuery = "query";
+inline constexpr std::string_view kCommand = "command";
 // Companion → base agent, at the address in the environment variable kNoticeAddressVariable: Slurm
 // wants this companion's GPUs back. Answered once the trainer has left it.
 inline constexpr std::string_view kNotice = "notice";
@@ -145,6 +147,13 @@ struct QueryRequest {
   Json filter;       // {"job": [..], "start": unix s, "end": unix s, "id": n, …}
 };                   // the response body is {"rows": […]} or what docs/protocol.md says for it
 
+// A person's word about growth; the response body is {"message": one sentence}. Its caller is
+// audited in the store.
+struct CommandRequest {
+  std::string action;   // "pause", "resume"
+  uint32_t job_id = 0;  // 0 = every job (root and SlurmUser)
+};
+
 // Encoding; every from_json checks types and bounds and never throws.
 Json to_json(const Envelope& m);
 Json to_json(const RegisterRequest& m);
@@ -157,6 +166,7 @@ Json to_json(const ReportRequest& m);
 Json to_json(const NoticeRequest& m);
 Json to_json(const ByeRequest& m);
 Json to_json(const QueryRequest& m);
+Json to_json(const CommandRequest& m);
 template <typename Message>
 Result<Message> from_json(const Json& json);  // specialised for each of the above
 template <>
@@ -181,5 +191,7 @@ template <>
 Result<ByeRequest> from_json<ByeRequest>(const Json& json);
 template <>
 Result<QueryRequest> from_json<QueryRequest>(const Json& json);
+template <>
+Result<CommandRequest> from_json<CommandRequest>(const Json& json);
 
 }  // namespace flextrain::protocol

@@ -79,6 +79,13 @@ inline constexpr std::string_view kProgressColumns =
     "cluster,job_id,submit_time,restart_count,time,step,total_steps,loss,tokens_per_second,"
     "step_seconds,gpus,plan_id,state";
 
+template <typename Row, typename Visitor>
+void visit_hold(Row& r, Visitor&& f) {
+  f(r.cluster, r.job_id, r.submit_time, r.user_id, r.user, r.by_operator, r.time);
+}
+inline constexpr std::string_view kHoldColumns =
+    "cluster,job_id,submit_time,user_id,user,operator,time";
+
 inline constexpr std::string_view kKeyColumns = "cluster,job_id,submit_time,restart_count";
 inline constexpr std::string_view kKeyMatch =
     "cluster=? AND job_id=? AND submit_time=? AND restart_count=?";

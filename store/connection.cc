@@ -44,6 +44,10 @@ Status sqlite_status(int code, std::string_view path, std::string_view detail) {
 
 Statement::Statement(sqlite3* database, const std::string& path, std::string_view sql)
     : database_(database), path_(path) {
+  if (database_ == nullptr) {
+    error_ = unavailable("database {} is not open", path_);
+    return;
+  }
   note(sqlite3_prepare_v2(database_, sql.data(), static_cast<int>(sql.size()), &statement_,
                           nullptr));
 }
@@ -160,7 +164,12 @@ Status Connection::open(const std::string& path, int busy_timeout_ms) {
   return {};
 }
 
+void Connection::set_busy_timeout(int milliseconds) {
+  if (database_ != nullptr) sqlite3_busy_timeout(database_, milliseconds);
+}
+
 Status Connection::execute(const std::string& sql) {
+  if (database_ == nullptr) return unavailable("database {} is not open", path_);
   const int code = sqlite3_exec(database_, sql.c_str(), nullptr, nullptr, nullptr);
   return sqlite_status(code, path_, sqlite3_errmsg(database_));
 }
@@ -183,7 +192,23 @@ Result<std::string> Connection::text(std::string_view sql) {
   return value;
 }
 
-int64_t Connection::last_insert_id() const { return sqlite3_last_insert_rowid(database_); }
-int64_t Connection::changes() const { return sqlite3_changes(database_); }
+std::string Connection::first_bytes(size_t count) const {
+  sqlite3_file* file = nullptr;
+  if (database_ == nullptr ||
+      sqlite3_file_control(database_, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+      file == nullptr || file->pMethods == nullptr) {
+    return "";
+  }
+  std::string bytes(count, '\0');
+  const int code = file->pMethods->xRead(file, bytes.data(), static_cast<int>(count), 0);
+  return code == SQLITE_OK ? bytes : "";
+}
+
+int64_t Connection::last_insert_id() const {
+  return database_ == nullptr ? 0 : sqlite3_last_insert_rowid(database_);
+}
+int64_t Connection::changes() const {
+  return database_ == nullptr ? 0 : sqlite3_changes(database_);
+}
 
 }  // namespace flextrain::store

@@ -77,12 +77,14 @@ class Connection {
 
   // The file must exist.
   Status open(const std::string& path, int busy_timeout_ms);
-  void close();
+  void close();  // every later call fails
+  void set_busy_timeout(int milliseconds);
   const std::string& path() const { return path_; }
   Status execute(const std::string& sql);  // one or more statements, no parameters
   Statement prepare(std::string_view sql) { return Statement(database_, path_, sql); }
   Result<int64_t> integer(std::string_view sql);   // the first column of the first row
   Result<std::string> text(std::string_view sql);  // likewise
+  std::string first_bytes(size_t count) const;  // of the file, past every cache; shorter on error
   int64_t last_insert_id() const;
   int64_t changes() const;  // rows touched by the last INSERT, UPDATE or DELETE
 

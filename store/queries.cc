@@ -250,6 +250,11 @@ Result<std::vector<ArrivalRow>> Queries::arrivals_since(int64_t time) {
                           });
 }
 
+Result<std::vector<HoldRow>> Queries::holds() {
+  return list<HoldRow>(connection_, kHoldColumns, "holds", {}, "time DESC, job_id DESC", kNoLimit,
+                       [](Statement& s, HoldRow& row) { visit_hold(row, reader_of(s)); });
+}
+
 int Queries::schema_version() {
   return static_cast<int>(connection_.integer("PRAGMA user_version").value_or(0));
 }

@@ -10,7 +10,8 @@ constexpr int64_t kDay = 24 * 3600;
 Status Store::run_retention(int64_t now, const Retention& retention) {
   if (retention.days <= 0) return invalid_argument("retention of {} days", retention.days);
   const int64_t cutoff = now - retention.days * kDay;
-  RETURN_IF_ERROR(transaction([&]() -> Status {
+  // Also on a full disk, where it may be what helps.
+  RETURN_IF_ERROR(impl_->in_one_transaction([&]() -> Status {
     // Progress and tables go with their job; a job that has not ended keeps all of its rows.
     static constexpr const char* kGone =
         "NOT EXISTS (SELECT 1 FROM jobs j WHERE j.cluster={0}.cluster AND j.job_id={0}.job_id AND "
@@ -26,6 +27,10 @@ Status Store::run_retention(int64_t now, const Retention& retention) {
                     fmt::format(fmt::runtime(kGone), "progress")),
         fmt::format("DELETE FROM scale_tables WHERE time<{} AND {}", cutoff,
                     fmt::format(fmt::runtime(kGone), "scale_tables")),
+        fmt::format("DELETE FROM holds WHERE job_id>0 AND time<{} AND NOT EXISTS (SELECT 1 FROM "
+                    "jobs j WHERE j.cluster=holds.cluster AND j.job_id=holds.job_id AND "
+                    "j.submit_time=holds.submit_time)",
+                    cutoff),
         fmt::format("UPDATE meta SET value={} WHERE key='last_retention'", now),
     };
     for (const std::string& statement : statements)

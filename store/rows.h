@@ -105,7 +105,7 @@ struct DecisionRow {
   JobKey job;        // the elastic job; job_id 0 for an abort
   std::string user;  // its owner, "" for an abort
   uint32_t for_job = 0;
-  std::string kind;  // "grow", "refuse", "shrink", "abort"
+  std::string kind;  // "grow", "refuse", "shrink", "abort"; of people: "pause", "resume"
   std::string rule, reason, formula;
   int from_gpus = 0, to_gpus = 0;
   std::map<std::string, double> inputs;
@@ -113,6 +113,17 @@ struct DecisionRow {
   int64_t snapshot_id = 0;  // given by the store
   int64_t first_time = 0, last_time = 0;
   int64_t repeats = 1;  // a coalesced "no" counts up
+};
+
+// `sflex pause`: no growth until `sflex resume`. Of a job over all its runs, or (job_id 0) of all.
+struct HoldRow {
+  std::string cluster;
+  uint32_t job_id = 0;
+  int64_t submit_time = 0;
+  uint32_t user_id = 0;
+  std::string user;          // who said so
+  bool by_operator = false;  // root or SlurmUser: the owner may not lift it
+  int64_t time = 0;
 };
 
 struct ArrivalRow {

@@ -60,7 +60,7 @@ Status drop_if_unreferenced(Connection& connection, int64_t snapshot_id) {
   return statement.run();
 }
 
-Result<int64_t> record_decision(Connection& connection, const DecisionRow& row) {
+Result<int64_t> insert_decision(Connection& connection, const DecisionRow& row) {
   const Json inputs = inputs_json(row.inputs);
   if (is_refusal(row)) {
     ASSIGN_OR_RETURN(const Newest old, newest_decision(connection, row));
@@ -92,13 +92,21 @@ Result<int64_t> next_value(Connection& connection, const std::string& key, int64
 
 }  // namespace
 
+Status put_scaling(Connection& connection, const ScalingRow& row) {
+  Statement insert = connection.prepare(replace_statement("INSERT", "scalings", kScalingColumns));
+  visit_scaling(row, binder(insert));
+  return insert.run();
+}
+
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Store::~Store() = default;
 
 Result<std::unique_ptr<Store>> Store::open(const OpenOptions& options) {
   auto impl = std::make_unique<Impl>();
+  impl->options = options;
   RETURN_IF_ERROR(impl->lock.acquire(options.path + ".lock", options.path));
   RETURN_IF_ERROR(open_database(options, impl->connection, impl->note));
+  RETURN_IF_ERROR(impl->remember_file());
   if (!impl->note.empty()) log_error("store: {}", impl->note);
   return std::unique_ptr<Store>(new Store(std::move(impl)));
 }
@@ -110,18 +118,7 @@ std::string Store::journal_mode() const {
 }
 
 Status Store::transaction(const std::function<Status()>& body) {
-  if (impl_->in_transaction) return body();  // part of the outer one: a public call inside another
-  RETURN_IF_ERROR(impl_->connection.execute("BEGIN IMMEDIATE"));
-  impl_->in_transaction = true;
-  Status status = body();
-  if (status.ok()) status = impl_->connection.execute("COMMIT");
-  impl_->in_transaction = false;
-  if (!status.ok()) {
-    const Status rolled_back = impl_->connection.execute("ROLLBACK");
-    // SQLite itself rolls back on a full disk and on I/O errors.
-    if (!rolled_back.ok()) log_debug("store: roll-back: {}", rolled_back.message());
-  }
-  return status;
+  return impl_->guarded([&] { return impl_->in_one_transaction(body); });
 }
 
 Result<int64_t> Store::next_epoch(int64_t at_least) {
@@ -143,13 +140,17 @@ Result<int64_t> Store::next_sequence() {
 }
 
 Status Store::put_job(const ElasticJobRow& row) {
-  return put(impl_->connection, "jobs", kJobColumns,
-             [&](Statement& s) { visit_job(row, binder(s)); });
+  return impl_->guarded([&] {
+    return put(impl_->connection, "jobs", kJobColumns,
+               [&](Statement& s) { visit_job(row, binder(s)); });
+  });
 }
 
 Status Store::put_companion(const CompanionRow& row) {
-  return put(impl_->connection, "companions", kCompanionColumns,
-             [&](Statement& s) { visit_companion(row, binder(s)); });
+  return impl_->guarded([&] {
+    return put(impl_->connection, "companions", kCompanionColumns,
+               [&](Statement& s) { visit_companion(row, binder(s)); });
+  });
 }
 
 Status Store::put_progress(const ProgressRow& row) {
@@ -158,36 +159,42 @@ Status Store::put_progress(const ProgressRow& row) {
   for (const std::string_view column : {"time", "step", "total_steps", "loss", "tokens_per_second",
                                         "step_seconds", "gpus", "plan_id", "state"})
     update += fmt::format("{}{}=excluded.{}", update.empty() ? "" : ",", column, column);
-  Statement statement = impl_->connection.prepare(
-      fmt::format("{} ON CONFLICT ({}) DO UPDATE SET {} WHERE excluded.time>=time",
-                  replace_statement("INSERT", "progress", kProgressColumns), kKeyColumns, update));
-  visit_progress(row, binder(statement));
-  return statement.run();
+  return impl_->guarded([&] {
+    Statement statement = impl_->connection.prepare(fmt::format(
+        "{} ON CONFLICT ({}) DO UPDATE SET {} WHERE excluded.time>=time",
+        replace_statement("INSERT", "progress", kProgressColumns), kKeyColumns, update));
+    visit_progress(row, binder(statement));
+    return statement.run();
+  });
 }
 
 Status Store::put_scale_table(const ScaleTableRow& row) {
   ASSIGN_OR_RETURN(const Blob table, compress_json(row.table));
   ASSIGN_OR_RETURN(const Blob profile, compress_json(row.profile));
-  return put(impl_->connection, "scale_tables",
-             fmt::format("{},time,table_zstd,profile_zstd", kKeyColumns), [&](Statement& s) {
-               bind_key(s, row.job);
-               s.bind(row.time, table, profile);
-             });
+  return impl_->guarded([&] {
+    return put(impl_->connection, "scale_tables",
+               fmt::format("{},time,table_zstd,profile_zstd", kKeyColumns), [&](Statement& s) {
+                 bind_key(s, row.job);
+                 s.bind(row.time, table, profile);
+               });
+  });
 }
 
 Status Store::put_intent(const IntentRow& row) {
-  Statement other = impl_->connection.prepare(
-      fmt::format("SELECT id FROM intents WHERE {} AND id<>?", kKeyMatch));
-  bind_key(other, row.job);
-  other.bind(row.id);
-  ASSIGN_OR_RETURN(const bool found, other.next());
-  if (found) {
-    std::string id;
-    other.read(id);
-    return already_exists("job {} already has the open intent {}", row.job.job_id, id);
-  }
-  return put(impl_->connection, "intents", kIntentColumns,
-             [&](Statement& s) { visit_intent(row, binder(s)); });
+  return impl_->guarded([&]() -> Status {
+    Statement other = impl_->connection.prepare(
+        fmt::format("SELECT id FROM intents WHERE {} AND id<>?", kKeyMatch));
+    bind_key(other, row.job);
+    other.bind(row.id);
+    ASSIGN_OR_RETURN(const bool found, other.next());
+    if (found) {
+      std::string id;
+      other.read(id);
+      return already_exists("job {} already has the open intent {}", row.job.job_id, id);
+    }
+    return put(impl_->connection, "intents", kIntentColumns,
+               [&](Statement& s) { visit_intent(row, binder(s)); });
+  });
 }
 
 Result<int64_t> Store::finish_intent(const std::string& intent_id, const ScalingRow& row) {
@@ -197,10 +204,7 @@ Result<int64_t> Store::finish_intent(const std::string& intent_id, const Scaling
     remove.bind(intent_id);
     RETURN_IF_ERROR(remove.run());
     if (impl_->connection.changes() == 0) return not_found("no open intent {}", intent_id);
-    Statement insert =
-        impl_->connection.prepare(replace_statement("INSERT", "scalings", kScalingColumns));
-    visit_scaling(row, binder(insert));
-    RETURN_IF_ERROR(insert.run());
+    RETURN_IF_ERROR(put_scaling(impl_->connection, row));
     id = impl_->connection.last_insert_id();
     return {};
   }));
@@ -219,12 +223,37 @@ Result<std::vector<int64_t>> Store::record_tick(const Json& snapshot,
     const int64_t snapshot_id = impl_->connection.last_insert_id();
     for (DecisionRow row : decisions) {
       row.snapshot_id = snapshot_id;
-      ASSIGN_OR_RETURN(const int64_t id, record_decision(impl_->connection, row));
+      ASSIGN_OR_RETURN(const int64_t id, insert_decision(impl_->connection, row));
       ids.push_back(id);
     }
     return {};
   }));
   return ids;
+}
+
+Result<int64_t> Store::record_decision(const DecisionRow& row) {
+  int64_t id = 0;
+  RETURN_IF_ERROR(impl_->guarded([&]() -> Status {
+    ASSIGN_OR_RETURN(id, insert_decision(impl_->connection, row));
+    return {};
+  }));
+  return id;
+}
+
+Status Store::put_hold(const HoldRow& row) {
+  return impl_->guarded([&] {
+    return put(impl_->connection, "holds", kHoldColumns,
+               [&](Statement& s) { visit_hold(row, binder(s)); });
+  });
+}
+
+Status Store::remove_hold(const HoldRow& row) {
+  return impl_->guarded([&] {
+    Statement remove = impl_->connection.prepare(
+        "DELETE FROM holds WHERE cluster=? AND job_id=? AND submit_time=?");
+    remove.bind(row.cluster, row.job_id, row.submit_time);
+    return remove.run();
+  });
 }
 
 Status Store::record_arrivals(const std::vector<ArrivalRow>& rows) {

@@ -33,9 +33,20 @@ bool is_network_file_system(int64_t statfs_magic);
 
 struct OpenOptions {
   std::string path;  // parent folder must exist; the file gets mode 0600
-  int busy_timeout_ms = 5000;
+  int busy_timeout_ms = 2000;
   std::optional<int64_t> statfs_magic;  // tests: instead of asking statfs
   int64_t max_pages = 0;  // tests: makes the disk "full" at so many pages; 0 = no bound
+};
+
+// What a database must hold to go on from: everything that is open, and what could not be written.
+struct OpenState {
+  std::vector<ElasticJobRow> jobs;
+  std::vector<CompanionRow> companions;
+  std::vector<IntentRow> intents;
+  std::vector<HoldRow> holds;
+  std::vector<ScaleTableRow> tables;
+  std::vector<ScalingRow> scalings;
+  int64_t epoch = 0, sequence = 0, now = 0;
 };
 
 struct Retention {
@@ -63,6 +74,7 @@ class Queries {
   Result<ProgressRow> progress(const JobKey& job);
   Result<std::vector<ProgressRow>> all_progress(bool active_only);
   Result<std::vector<ArrivalRow>> arrivals_since(int64_t time);
+  Result<std::vector<HoldRow>> holds();
   int schema_version();
 
  private:
@@ -105,6 +117,22 @@ class Store {
   std::string journal_mode() const;      // "wal" or "delete"
   Queries& queries();
 
+  // A database that did not take a write (locked, full, read-only, damaged, gone) is not asked
+  // again: every later write fails at once with the same words, until heal() or reopen(). OK
+  // otherwise.
+  const Status& fault() const;
+  // Whether the database is still the file at its path. kDataLoss when it was deleted or replaced
+  // or is no database any more: reopen(). Takes a deleted lock file again. Cheap; not over a lock.
+  Status check_file();
+  // After a fault: writes, and takes writes again when that works. Waits little.
+  Status heal();
+  // Closes, and opens what is at the path now, or begins a new database; what is damaged is moved
+  // aside as by open(). generation() then is another, and Readers see the old file.
+  Status reopen();
+  int64_t generation() const;
+  // In one transaction: `state` is what is open, and nothing else is.
+  Status restore(const OpenState& state);
+
   // Runs `body` in one transaction: all of its calls or none take effect. Nested calls are part of
   // the outermost one, which an inner failure must be returned to.
   Status transaction(const std::function<Status()>& body);
@@ -133,6 +161,11 @@ class Store {
   // last_time from the rows. Returns the ids, in order.
   Result<std::vector<int64_t>> record_tick(const Json& snapshot,
                                            const std::vector<DecisionRow>& decisions);
+
+  // A decision that belongs to no tick: a command of a person.
+  Result<int64_t> record_decision(const DecisionRow& row);
+  Status put_hold(const HoldRow& row);
+  Status remove_hold(const HoldRow& row);  // by its key; absent is fine
 
   // Arrivals already known (same cluster, job id, submit time) are left as they are.
   Status record_arrivals(const std::vector<ArrivalRow>& rows);

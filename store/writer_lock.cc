@@ -2,6 +2,7 @@
 #include "store/writer_lock.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,11 +13,21 @@
 
 namespace flextrain::store {
 
-WriterLock::~WriterLock() {
+WriterLock::~WriterLock() { release(); }
+
+void WriterLock::release() {
   if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+bool WriterLock::holds(const std::string& path) const {
+  struct stat locked = {}, there = {};
+  return fd_ >= 0 && ::fstat(fd_, &locked) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
 }
 
 Status WriterLock::acquire(const std::string& path, const std::string& database) {
+  release();
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd_ < 0) {
     const int error = errno;

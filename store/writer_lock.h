@@ -18,6 +18,10 @@ class WriterLock {
   WriterLock& operator=(const WriterLock&) = delete;
   // kUnavailable when another holds it, naming the holder. `database` is for messages.
   Status acquire(const std::string& path, const std::string& database);
+  // Whether the file that is locked is still the one at `path`: a lock on a deleted file keeps
+  // nobody out.
+  bool holds(const std::string& path) const;
+  void release();
 
  private:
   int fd_ = -1;

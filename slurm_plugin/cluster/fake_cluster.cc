@@ -70,6 +70,19 @@ void FakeCluster::advance(int64_t seconds) {
   }
 }
 
+void FakeCluster::set_clock(int64_t by) {
+  std::lock_guard lock(mutex_);
+  now_ += by;
+}
+
+void FakeCluster::purge() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(jobs_, [](const auto& entry) { return entry.second.state == JobState::kEnded; });
+  completing_until_.clear();
+  requests_.clear();
+  cancelled_.clear();
+}
+
 void FakeCluster::finish(uint32_t job_id, int exit_code) {
   std::lock_guard lock(mutex_);
   end(jobs_.at(job_id), exit_code);

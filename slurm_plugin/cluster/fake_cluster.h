@@ -31,6 +31,8 @@ class FakeCluster : public Cluster {
 
   // Time and events of the world. Each ends with a scheduling pass.
   void advance(int64_t seconds);
+  void set_clock(int64_t by);  // the time of day jumps; nothing happens meanwhile
+  void purge();                // ended jobs are forgotten, as after MinJobAge
   void finish(uint32_t job_id, int exit_code = 0);  // the job ends by itself
   void requeue(uint32_t job_id);                    // same id, restart count + 1, pending again
   void forget(uint32_t job_id);                     // as a slurmctld that died before saving it

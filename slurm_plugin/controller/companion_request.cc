@@ -108,4 +108,12 @@ int64_t extended_lease(int64_t now, int64_t start, int64_t lease_end, int64_t ca
   return start + seconds > lease_end ? start + seconds : 0;
 }
 
+int64_t shortened_lease(int64_t now, int64_t start, int64_t lease_end,
+                        const ControllerConfig& config) {
+  if (start <= 0) return 0;
+  const int64_t seconds = (now + config.lease_seconds - start + kMinute - 1) / kMinute * kMinute;
+  const int64_t end = start + std::max(kMinute, seconds);
+  return end < lease_end ? end : 0;
+}
+
 }  // namespace flextrain::slurm_plugin

@@ -36,4 +36,10 @@ std::string shell_quote(std::string_view text);
 int64_t extended_lease(int64_t now, int64_t start, int64_t lease_end, int64_t cap,
                        const ControllerConfig& config);
 
+// After the clock was set back: the new end of a lease that would now last longer than
+// LeaseSeconds, 0 when it does not. Slurm counts from a start that may still lie ahead, and at
+// least a minute.
+int64_t shortened_lease(int64_t now, int64_t start, int64_t lease_end,
+                        const ControllerConfig& config);
+
 }  // namespace flextrain::slurm_plugin

@@ -3,7 +3,8 @@
 // talk to. Owns the threads, the database and the port; touches Slurm only through a Cluster.
 //
 // Threads: one worker that opens the database, calls the Cluster and runs every decision and every
-// message; the endpoint's own, which only queue messages for the worker. No exception leaves them.
+// message; one that answers sflex; one that watches the worker; the endpoint's own, which only
+// queue for these (controller_impl.h). No exception leaves them.
 //
 // Inside slurmctld: create() and start() only set up memory and threads, so
 // init() may call them; after stop() no further RPC begins, and a worker that hangs in one is left
@@ -30,6 +31,9 @@ struct ControllerDependencies {
   std::function<Result<std::unique_ptr<Cluster>>()> make_cluster;
   // Unix seconds; default: the system clock. Called from the worker.
   std::function<int64_t()> clock;
+  // Seconds of a clock that nobody sets, to notice jumps of `clock`; with a `clock` of the caller's
+  // and none here, jumps are not looked for.
+  std::function<int64_t()> steady;
   // Called on the worker thread before anything else, e.g. to prime slurmctld's het-job cache.
   std::function<void()> on_worker_start;
   // How bodies are proven; null = munge.

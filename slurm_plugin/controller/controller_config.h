@@ -24,6 +24,7 @@ struct ControllerConfig {
   std::string munge_socket;                        // "" = munge's own default
   std::string database_path = "/var/lib/flextrain/flextrain.db";
   int64_t tick_seconds = 10;
+  int64_t tick_limit_seconds = 20;        // a round that takes longer switches growth off
   int64_t wake_delay_milliseconds = 100;  // from a submission to the first look at the queue
 
   int64_t lease_seconds = 300;  // of a companion; Slurm rounds up to minutes
@@ -37,7 +38,8 @@ struct ControllerConfig {
   int64_t companion_start_timeout = 60;  // submitted → all running, registered, checked
   int64_t grow_timeout = 300;            // order → report
   int64_t shrink_timeout = 120;
-  int64_t agent_timeout = 90;  // a base agent this long silent is gone
+  int64_t agent_timeout = 90;    // a base agent this long silent is gone
+  int max_scaling_failures = 3;  // so many in a row, and a job is left alone; 0 = never
 
   policy::Parameters policy;
 

@@ -12,23 +12,9 @@ namespace flextrain::slurm_plugin {
 namespace {
 
 constexpr int64_t kSameErrorSeconds = 300;
-
-// A slurmctld that dies hard forgets what it did in its last seconds, the ids of new jobs with it.
-// A companion that were to get such an id while the lost one still runs would have its node drained
-// ("Duplicate jobid"). The nodes report at once after a start and end what nobody knows.
-void refuse_growths(std::vector<policy::Decision>& decisions, int64_t seconds) {
-  for (policy::Decision& decision : decisions) {
-    if (decision.kind != policy::DecisionKind::kGrow) continue;
-    decision.kind = policy::DecisionKind::kRefuseGrow;
-    decision.rule = "not-steady";
-    decision.to_gpus = decision.from_gpus;
-    decision.take.clear();
-    decision.reason = fmt::format(
-        "slurmctld lost companions when it was restarted: no growth for {} s, until the nodes have "
-        "ended them",
-        seconds);
-  }
-}
+constexpr size_t kMaxLoggedErrors = 200;
+constexpr size_t kMaxArrivals = 100'000;
+constexpr size_t kMaxKeptJobs = 20'000;
 
 template <typename T>
 T decoded(const Json& json, T otherwise) {
@@ -53,6 +39,7 @@ Engine::Engine(ControllerConfig config, Cluster& cluster, store::Store& store, O
     : config_(std::move(config)), cluster_(cluster), store_(store), options_(std::move(options)) {}
 
 Status Engine::load() {
+  mind_clock();
   // The time of day: agents refuse an older epoch, and ignore an order they have had in this one.
   // Were a lost database to begin at 1 again, no agent that runs would obey any more.
   ASSIGN_OR_RETURN(epoch_, store_.next_epoch(now()));
@@ -63,6 +50,7 @@ Status Engine::load() {
     observed_since_ = std::min(observed_since_, row.submit_time);
     if (!row.elastic) arrivals_[{row.job_id, row.submit_time}] = {row.submit_time, row.gpus};
   }
+  ASSIGN_OR_RETURN(holds_, store_.queries().holds());
   ASSIGN_OR_RETURN(const auto intents, store_.queries().open_intents());
   store::Filter active;
   active.active_only = true;
@@ -132,8 +120,15 @@ void Engine::settle(ManagedJob& job) {
 }
 
 void Engine::tick() {
+  mind_clock();
+  round();
+  mind_deafness();
+}
+
+void Engine::round() {
   ++ticks_;
   last_tick_ = now();
+  mind_store();
   Result<ClusterView> observed = cluster_.observe();
   if (!observed.ok()) {
     note_error(observed.status(), "observing the cluster");
@@ -163,12 +158,14 @@ void Engine::tick() {
   persist_progress();
   forget_ended();
   publish(view);
+  if (!store_.fault().ok()) return;
   const auto retention = store_.retention_if_due(
       now(), store::Retention{.days = static_cast<int>(config_.retention_days)});
   if (!retention.ok()) note_error(retention.status(), "retention");
 }
 
 void Engine::glance() {
+  mind_clock();
   for (const auto& job : jobs_) {
     const bool pending = job->state == ElasticState::kCompanionsPending;
     if (!pending && !job->any_leaving()) continue;
@@ -197,19 +194,23 @@ bool Engine::in_transition() const {
 bool Engine::wants_tick() { return std::exchange(wants_tick_, false); }
 
 void Engine::decide_and_act(const ClusterView& view) {
+  for (const auto& job : jobs_) job->hold = hold_of(*job);
   const policy::Snapshot snapshot =
       build_snapshot(view, jobs_, arrivals_in_window(view.now), observed_since_, config_);
   give_up_growths(snapshot);
-  std::vector<policy::Decision> decisions =
-      config_.enabled ? policy::decide(snapshot, config_.policy) : shrink_all();
-  if (now() < no_growth_before_) refuse_growths(decisions, no_growth_before_ - now());
-  const std::vector<policy::Decision> leases = lease_shrinks(snapshot, decisions);
-  std::erase_if(decisions, [&](const policy::Decision& decision) {
-    return std::any_of(leases.begin(), leases.end(), [&](const policy::Decision& lease) {
-      return lease.job_id == decision.job_id && decision.job_id != 0;
+  std::vector<policy::Decision> decisions;
+  if (config_.enabled) decisions = policy::decide(snapshot, config_.policy);
+  // These come first: whoever has one is left out of the others.
+  const auto put_first = [&](std::vector<policy::Decision> own) {
+    std::erase_if(decisions, [&](const policy::Decision& decision) {
+      return decision.job_id != 0 && std::any_of(own.begin(), own.end(), [&](const auto& mine) {
+               return mine.job_id == decision.job_id;
+             });
     });
-  });
-  decisions.insert(decisions.begin(), leases.begin(), leases.end());
+    decisions.insert(decisions.begin(), own.begin(), own.end());
+  };
+  put_first(lease_shrinks(snapshot, decisions));
+  put_first(forced_shrinks());
   if (decisions.empty()) return;
   std::vector<store::DecisionRow> rows;
   for (const policy::Decision& decision : decisions) {
@@ -270,6 +271,8 @@ void Engine::record_arrivals(const ClusterView& view) {
         {cluster_name(), record.job_id, record.submit_time, record.gpus_requested, elastic});
   }
   if (!rows.empty()) note_error(store_.record_arrivals(rows), "storing arrivals");
+  // The oldest ids go first: over a storm the rate is known well enough.
+  while (arrivals_.size() > kMaxArrivals) arrivals_.erase(arrivals_.begin());
   std::erase_if(arrivals_, [&](const auto& entry) {
     return entry.second.time < view.now - config_.policy.arrival_window_seconds;
   });
@@ -290,14 +293,19 @@ void Engine::persist(ManagedJob& job) {
       allocations_json(job.trainer.empty() ? job.registration.allocations : job.trainer);
   job.row.held_gpus = job.held_gpus();
   job.row.updated = now();
-  // An ending run stays open in the store until nothing is left to do for it.
-  store::ElasticJobRow row = job.row;
-  if (job.state != ElasticState::kEnded) row.end_time = 0;
+  const store::ElasticJobRow row = stored_row(job);
   note_error(store_.transaction([&]() -> Status {
     RETURN_IF_ERROR(store_.put_job(row));
     return job.intent ? store_.put_intent(*job.intent) : Status();
   }),
              "storing a job");
+}
+
+// An ending run stays open in the store until nothing is left to do for it.
+store::ElasticJobRow Engine::stored_row(const ManagedJob& job) {
+  store::ElasticJobRow row = job.row;
+  if (job.state != ElasticState::kEnded) row.end_time = 0;
+  return row;
 }
 
 void Engine::persist_progress() {
@@ -316,6 +324,8 @@ void Engine::persist_progress() {
 }
 
 void Engine::forget_ended() {
+  // Their ends are still to be stored, within reason.
+  if (!store_.fault().ok() && jobs_.size() < kMaxKeptJobs) return;
   std::erase_if(jobs_, [](const auto& job) { return job->state == ElasticState::kEnded; });
 }
 
@@ -346,6 +356,13 @@ void Engine::publish(const ClusterView& view) {
          {"state", node.state},
          {"why", why}});
   }
+  for (const auto& job : jobs_) {
+    if (!job->hold.rule.empty()) live->holds.emplace_back(job->row.key, job->hold);
+  }
+  const auto held = [&](std::string_view rule) {
+    return std::count_if(live->holds.begin(), live->holds.end(),
+                         [&](const auto& entry) { return entry.second.rule == rule; });
+  };
   live->diag = {{"cluster", cluster_name()},
                 {"epoch", epoch_},
                 {"started", started_},
@@ -360,6 +377,10 @@ void Engine::publish(const ClusterView& view) {
                 {"agents", agents},
                 {"jobs", jobs_.size()},
                 {"companions", companions},
+                {"database_fault", store_fault_},
+                {"clock_jumps", clock_jumps_},
+                {"paused_jobs", held("paused")},
+                {"left_alone_jobs", held("left-alone")},
                 {"last_error", last_error_},
                 {"last_error_time", last_error_time_}};
   live_ = std::move(live);
@@ -371,8 +392,13 @@ void Engine::note_error(const Status& status, std::string_view doing) {
   last_error_time_ = now();
   // A stopping controller refuses every RPC: nothing to tell anybody.
   if (status.code() == StatusCode::kAborted) return;
+  if (!store_.fault().ok() && status.message() == store_.fault().message()) {
+    note_store_fault(status);
+    return;
+  }
   std::erase_if(logged_errors_,
                 [&](const auto& logged) { return now() - logged.second >= kSameErrorSeconds; });
+  if (logged_errors_.size() >= kMaxLoggedErrors) return;
   if (logged_errors_.emplace(last_error_, now()).second) log_warning("{}", last_error_);
 }
 

@@ -7,6 +7,9 @@
 // engine_observe.cc   what the cluster says: jobs, companions, leases, orphans
 // engine_switch.cc    transitions and their actions, orders
 // engine_messages.cc  the agents' requests
+// engine_clock.cc     a clock that is set, a process that was stopped
+// engine_store.cc     the database's faults
+// engine_commands.cc  people's pause and resume, and what else holds a job back
 #pragma once
 
 #include <sys/types.h>
@@ -33,6 +36,7 @@ namespace flextrain::slurm_plugin {
 struct LiveState {
   Json idle = Json::array();  // rows
   Json diag = Json::object();
+  std::vector<std::pair<store::JobKey, Hold>> holds;  // of jobs that are held back
 };
 
 class Engine {
@@ -40,6 +44,8 @@ class Engine {
   struct Options {
     std::function<int64_t()> clock;  // unix seconds
     uid_t slurm_uid = 0;             // besides root, may speak for every job
+    std::function<int64_t()> steady =
+        {};  // seconds that nobody sets; empty: no jumps are looked for
   };
   Engine(ControllerConfig config, Cluster& cluster, store::Store& store, Options options);
 
@@ -54,11 +60,13 @@ class Engine {
   bool in_transition() const;  // glance() soon
   bool wants_tick();           // something happened that deserves a whole round; resets
 
-  // A request of an agent (query is not one). Answers now or when an order comes.
+  // A request of an agent, or a command (query is not one). Answers now or when an order comes.
   void handle(const protocol::Envelope& request, const protocol::Caller& caller,
               const protocol::ReplyPtr& reply);
 
   void set_config(const ControllerConfig& config) { config_ = config; }
+  // No job may grow while hold.rule is not "".
+  void hold_all(Hold hold) { hold_all_ = std::move(hold); }
 
   std::shared_ptr<const LiveState> live() const { return live_; }
   int64_t epoch() const { return epoch_; }
@@ -70,17 +78,18 @@ class Engine {
   using Index = std::map<uint32_t, const JobRecord*>;
 
   // engine.cc
+  void round();
   void settle(ManagedJob& job);
   void decide_and_act(const ClusterView& view);
   void begin_intent(ManagedJob& job, const policy::Decision& decision, int64_t decision_id);
   void record_arrivals(const ClusterView& view);
   std::vector<policy::Arrival> arrivals_in_window(int64_t now) const;
   void persist(ManagedJob& job);
+  static store::ElasticJobRow stored_row(const ManagedJob& job);
   void persist_progress();
   void forget_ended();
   void publish(const ClusterView& view);
   void note_error(const Status& status, std::string_view doing);
-  int64_t now() const { return options_.clock(); }
 
   // engine_observe.cc
   void sync_jobs(const ClusterView& view, const Index& index);
@@ -95,7 +104,7 @@ class Engine {
   void renew_leases(const ClusterView& view);
   std::vector<policy::Decision> lease_shrinks(const policy::Snapshot& snapshot,
                                               const std::vector<policy::Decision>& decisions);
-  std::vector<policy::Decision> shrink_all() const;
+  std::vector<policy::Decision> forced_shrinks() const;
   void give_up_growths(const policy::Snapshot& snapshot);
   ManagedJob* adopt(const JobRecord& record);
 
@@ -114,12 +123,37 @@ class Engine {
   void close(ManagedJob& job);
   int64_t deadline_of(const ManagedJob& job) const;
 
+  // engine_clock.cc
+  int64_t now() const;
+  void mind_clock();
+  void mind_deafness();
+  void excuse(int64_t seconds);
+  void shift_times(int64_t seconds);
+
+  // engine_store.cc
+  void mind_store();
+  void note_store_fault(const Status& status);
+  store::OpenState open_state() const;
+  void keep_for_later(store::ScalingRow row);
+
+  // engine_commands.cc
+  bool is_admin(uid_t uid) const;
+  Hold hold_of(const ManagedJob& job) const;
+  std::string off_reason(const ManagedJob& job) const;
+  store::JobKey all_jobs() const;  // the key of a hold on all of them
+  Result<std::string> pause(ManagedJob* job, uid_t uid, const std::string& who);
+  Result<std::string> resume(ManagedJob* job, uid_t uid, const std::string& who);
+  store::DecisionRow command_row(std::string_view action, const ManagedJob* job, uid_t uid,
+                                 const std::string& who) const;
+
   // engine_messages.cc
   struct Request {
     const protocol::Envelope& envelope;
     const protocol::Caller& caller;
     const protocol::ReplyPtr& reply;
   };
+  void dispatch(const Request& request);
+  void handle_command(const Request& request);
   void handle_register(const Request& request);
   void handle_register_companion(const Request& request, const protocol::RegisterRequest& body);
   void handle_base(const Request& request, ManagedJob& job);
@@ -146,9 +180,18 @@ class Engine {
   const Options options_;
   ManagedJobs jobs_;
   std::map<std::pair<uint32_t, int64_t>, policy::Arrival> arrivals_;  // job id, submit time
+  std::vector<store::HoldRow> holds_;
+  Hold hold_all_;
+  std::string store_fault_;  // "" = the database takes what is written
+  std::vector<store::ScalingRow> unsaved_scalings_;
   std::set<uint32_t> malformed_;  // tokens complained about, once each
   int64_t epoch_ = 0, started_ = 0, observed_since_ = 0, last_tick_ = 0, ticks_ = 0;
-  int64_t last_sequence_ = 0;  // of the newest order
+  bool clock_known_ = false;
+  int64_t clock_offset_ = 0;  // the time of day less the steady clock, as of the running call
+  int64_t listened_ = 0;      // steady time of the last moment that messages were taken
+  int64_t clock_jumps_ = 0;
+  bool shorten_leases_ = false;  // the clock was set back: they would end too late
+  int64_t last_sequence_ = 0;    // of the newest order
   uint32_t newest_job_id_ = 0;
   bool wants_tick_ = false;
   std::string last_error_;

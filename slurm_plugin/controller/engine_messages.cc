@@ -72,7 +72,18 @@ protocol::Envelope Engine::no_order(const protocol::JobIdentity& job) const {
 
 void Engine::handle(const protocol::Envelope& envelope, const protocol::Caller& caller,
                     const protocol::ReplyPtr& reply) {
-  const Request request{envelope, caller, reply};
+  mind_clock();
+  dispatch({envelope, caller, reply});
+  mind_deafness();
+}
+
+void Engine::dispatch(const Request& request) {
+  const protocol::Envelope& envelope = request.envelope;
+  const protocol::Caller& caller = request.caller;
+  if (envelope.type == protocol::kCommand) {  // sflex names a job, not a run of one cluster
+    handle_command(request);
+    return;
+  }
   // Slurm spells cluster names in lower case wherever it compares them.
   if (to_lower(envelope.job.cluster) != cluster_name()) {
     refuse(request, failed_precondition("this is the controller of cluster '{}', not of '{}'",
@@ -363,6 +374,7 @@ void Engine::handle_bye(const Request& request, ManagedJob& job) {
   job.row.registered = false;
   job.row.exit_code = body->exit_code;
   job.trainer.clear();
+  job.counts_as_failure = body->exit_code != 0;  // work that is done is no failed switch
   apply(job, ElasticEvent::kAgentGone,
         fmt::format("its agent left with code {}{}{}", body->exit_code,
                     body->reason.empty() ? "" : ": ", body->reason));

@@ -99,6 +99,7 @@ ManagedJob* Engine::adopt(const JobRecord& record) {
 }
 
 void Engine::sync_jobs(const ClusterView& view, const Index& index) {
+  std::erase_if(malformed_, [&](uint32_t id) { return !index.contains(id); });
   for (const JobRecord& record : view.jobs) {
     newest_job_id_ = std::max(newest_job_id_, record.job_id);
     if (!record.admin_comment.empty()) adopt(record);
@@ -286,7 +287,9 @@ void Engine::check_deadline(ManagedJob& job) {
       break;
     }
     case ElasticState::kSwitching:
-      why = fmt::format("the agent did not confirm within {} s", config_.grow_timeout);
+      why = job.ordered.empty()
+                ? "the agent did not fetch the order"
+                : fmt::format("the agent did not confirm within {} s", config_.grow_timeout);
       break;
     case ElasticState::kShrinking:
       why = fmt::format("the agent did not confirm within {} s; the companions are cancelled",
@@ -320,9 +323,12 @@ void Engine::renew_leases(const ClusterView& view) {
     if (finished(job->state) || job->state == ElasticState::kStarting) continue;
     for (auto& [id, companion] : job->companions) {
       if (companion.leaving() || !companion.started) continue;
-      const int64_t end = extended_lease(
+      int64_t end = extended_lease(
           view.now, companion.row.start_time, companion.row.lease_end,
           lease_cap(view, planned, companion.row.node, job->record.reservation), config_);
+      if (end == 0 && shorten_leases_) {
+        end = shortened_lease(view.now, companion.row.start_time, companion.row.lease_end, config_);
+      }
       if (end == 0) continue;
       const Status status = cluster_.set_time_limit(id, end - companion.row.start_time);
       note_error(status, "renewing a lease");
@@ -332,6 +338,7 @@ void Engine::renew_leases(const ClusterView& view) {
       }
     }
   }
+  shorten_leases_ = false;
 }
 
 // Companions whose lease runs out because a pending job is planned on their node: the trainer
@@ -383,11 +390,13 @@ std::vector<policy::Decision> Engine::lease_shrinks(
   return shrinks;
 }
 
-// Elasticity was switched off: every job goes back to its base.
-std::vector<policy::Decision> Engine::shrink_all() const {
+// Where elasticity was switched off every job goes back to its base.
+std::vector<policy::Decision> Engine::forced_shrinks() const {
   std::vector<policy::Decision> shrinks;
   for (const auto& job : jobs_) {
-    if (!not_steady_reason(*job).empty() || job->held_gpus() == job->row.base_gpus) continue;
+    const std::string off = off_reason(*job);
+    if (off.empty() || !not_steady_reason(*job).empty()) continue;
+    if (job->held_gpus() == job->row.base_gpus) continue;
     policy::Decision shrink;
     shrink.kind = policy::DecisionKind::kShrink;
     shrink.job_id = job->row.key.job_id;
@@ -397,7 +406,7 @@ std::vector<policy::Decision> Engine::shrink_all() const {
       if (job->uses(id)) shrink.give_back.push_back(id);
     }
     shrink.rule = "disabled";
-    shrink.reason = "elasticity was switched off (Enabled=no in flextrain.conf)";
+    shrink.reason = off;
     shrinks.push_back(std::move(shrink));
   }
   return shrinks;
@@ -408,9 +417,9 @@ std::vector<policy::Decision> Engine::shrink_all() const {
 void Engine::give_up_growths(const policy::Snapshot& snapshot) {
   for (const auto& job : jobs_) {
     if (job->state != ElasticState::kCompanionsPending || !job->intent) continue;
-    if (!config_.enabled) {
+    if (const std::string off = off_reason(*job); !off.empty()) {
       job->counts_as_failure = false;
-      apply(*job, ElasticEvent::kCompanionsFailed, "elasticity was switched off");
+      apply(*job, ElasticEvent::kCompanionsFailed, off);
       continue;
     }
     for (const policy::WaitingJob& waiting : snapshot.waiting) {

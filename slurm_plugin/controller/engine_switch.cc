@@ -35,6 +35,10 @@ int64_t Engine::deadline_of(const ManagedJob& job) const {
     case ElasticState::kCompanionsPending:
       return now() + config_.companion_start_timeout;
     case ElasticState::kSwitching:
+      // GPUs that nobody uses yet: an agent that lives has fetched the order long before.
+      if (job.ordered.empty()) {
+        return now() + std::min(config_.grow_timeout, config_.agent_timeout) + kReportSlackSeconds;
+      }
       return now() + config_.grow_timeout + kReportSlackSeconds;
     case ElasticState::kShrinking:
       return now() + config_.shrink_timeout + kReportSlackSeconds;
@@ -52,7 +56,10 @@ int64_t Engine::deadline_of(const ManagedJob& job) const {
 
 void Engine::apply(ManagedJob& job, ElasticEvent event, std::string why) {
   const Transition transition = elastic_transition(job.state, event);
-  if (transition.next == job.state && transition.actions.empty()) return;
+  if (transition.next == job.state && transition.actions.empty()) {
+    job.counts_as_failure = true;
+    return;
+  }
   log_info("job {}: {} --{}--> {}{}{}", job.row.key.job_id, elastic_state_name(job.state),
            elastic_event_name(event), elastic_state_name(transition.next), why.empty() ? "" : ": ",
            why);
@@ -249,7 +256,12 @@ void Engine::offer_order(ManagedJob& job) {
     note_error(order.status(), fmt::format("ordering job {}", job.row.key.job_id));
     return;
   }
+  const bool first = job.ordered.empty();
   job.ordered = order->allocations;
+  if (first && job.state == ElasticState::kSwitching) {  // its own time begins now
+    job.deadline = job.intent->deadline = deadline_of(job);
+    persist(job);
+  }
   protocol::Envelope response = response_to(identity_of(job));
   response.sequence = job.intent->sequence;
   response.body = protocol::to_json(*order);
@@ -332,6 +344,7 @@ void Engine::finish_intent(ManagedJob& job, std::string_view outcome) {
   const Result<int64_t> id = store_.finish_intent(intent.id, row);
   if (!id.ok() && id.status().code() != StatusCode::kNotFound) {
     note_error(id.status(), "storing the end of a scaling");
+    keep_for_later(row);
   }
   log_info("job {}: {} {} → {} GPUs {}{}{}", job.row.key.job_id, intent.kind, intent.from_gpus,
            intent.to_gpus, outcome, row.reason.empty() ? "" : ": ", row.reason);

@@ -36,6 +36,11 @@ struct Companion {
   bool leaving() const { return row.state == kCompanionLeaving; }
 };
 
+// What keeps a job from growing besides the policy: rule and sentence, "" = nothing.
+struct Hold {
+  std::string rule, reason;
+};
+
 // A long poll that waits for an order.
 struct ParkedPoll {
   protocol::ReplyPtr reply;
@@ -60,6 +65,7 @@ struct ManagedJob {
   int64_t deadline = 0;    // of the state, 0 = none
   int64_t size_mismatch_since = 0;  // progress has contradicted `trainer` since then
   ParkedPoll parked;
+  Hold hold;  // as of this round
 
   // Filled before a transition, used by its actions.
   std::string why;                // one sentence

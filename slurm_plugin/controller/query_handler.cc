@@ -244,6 +244,8 @@ class Answer {
                  {"mode", row.mode},
                  {"state", row.state},
                  {"state_reason", row.state_reason},
+                 {"hold", ""},
+                 {"hold_reason", ""},
                  {"base_gpus", row.base_gpus},
                  {"held_gpus", row.end_time == 0 ? row.held_gpus : 0},
                  {"max_gpus", row.max_gpus},
@@ -268,6 +270,11 @@ class Answer {
                  {"numerics", row.numerics},
                  {"agent_version", row.agent_version},
                  {"cluster", row.key.cluster}};
+    for (const auto& [key, hold] : live_.holds) {
+      if (row.end_time != 0 || !(key == row.key)) continue;
+      json["hold"] = hold.rule;
+      json["hold_reason"] = hold.reason;
+    }
     if (progress == nullptr) return json;
     json["step"] = progress->step;
     json["total_steps"] = progress->total_steps;

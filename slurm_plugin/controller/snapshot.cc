@@ -54,6 +54,8 @@ policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster
   view.last_switch_time = job.row.last_switch_time;
   view.last_failure_time = job.row.last_failure_time;
   view.failures = job.row.failures;
+  view.hold_rule = job.hold.rule;
+  view.hold_reason = job.hold.reason;
   std::set<std::string> avoid;
   const std::set<uint32_t> given_back = job.given_back();
   for (const auto& [id, companion] : job.companions) {

@@ -2,6 +2,7 @@
 #include "slurm_plugin/sched/plugin_core.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <utility>
@@ -47,22 +48,28 @@ PluginCore& PluginCore::instance() {
 
 void PluginCore::read_settings(const std::string& slurm_conf_path) {
   SiteFile file = read_site_file(site_file_path(slurm_conf_path));
-  const std::lock_guard lock(settings_mutex_);
-  if (file.error.empty()) {
-    last_complaint_.clear();
-    have_good_file_ = true;
-    set_log_level(file.settings.config.log_level);
-    file_ = std::move(file);
-    return;
+  std::string complaint;  // logged once the lock is released: the hooks take it
+  {
+    const std::lock_guard lock(settings_mutex_);
+    if (file.error.empty()) {
+      last_complaint_.clear();
+      have_good_file_ = true;
+      set_log_level(file.settings.config.log_level);
+      file_ = std::move(file);
+    } else {
+      if (file.error != last_complaint_) {
+        complaint = fmt::format(
+            "{}; {}", file.error,
+            have_good_file_
+                ? "the previous settings stay in force"
+                : "elasticity is off until this is mended and 'scontrol reconfigure' is "
+                  "run; jobs run at the size they ask for");
+        last_complaint_ = file.error;
+      }
+      if (!have_good_file_) file_ = std::move(file);
+    }
   }
-  if (file.error != last_complaint_) {
-    log_error("{}; {}", file.error,
-              have_good_file_ ? "the previous settings stay in force"
-                              : "elasticity is off until this is mended and 'scontrol reconfigure' "
-                                "is run; jobs run at the size they ask for");
-    last_complaint_ = file.error;
-  }
-  if (!have_good_file_) file_ = std::move(file);
+  if (!complaint.empty()) log_error("{}", complaint);
 }
 
 SiteSettings PluginCore::settings() const {
@@ -76,6 +83,10 @@ bool PluginCore::start_scheduling(Host host) {
     const std::lock_guard lock(settings_mutex_);
     inner = file_.inner_scheduler;
   }
+  // Switched off where it has run before: somebody must give back what that run left.
+  const SiteSettings site = settings();
+  const bool needed = site.on || ::access(site.config.database_path.c_str(), F_OK) == 0;
+  if (!site.on) log_info("elasticity is off: {}", site.off_reason);
   const std::lock_guard lock(mutex_);
   if (!inner_.load(inner)) return false;
   if (active_) return true;
@@ -83,7 +94,7 @@ bool PluginCore::start_scheduling(Host host) {
   host_ = std::move(host);
   stopping_ = std::make_shared<std::atomic<bool>>(false);
   if (inner == "sched/backfill") het_cure_.start(stopping_);
-  if (settings().on) start_controller_locked();
+  if (needed) start_controller_locked();
   return true;
 }
 
@@ -112,6 +123,7 @@ void PluginCore::start_controller_locked() {
     log_error("{}; elasticity is off", status.message());
     controller_.reset();
   }
+  for_hooks_.store(controller_);
 }
 
 int PluginCore::reconfigure() {
@@ -137,6 +149,7 @@ void PluginCore::stop_scheduling() {
     if (stopping_) *stopping_ = true;  // first of all: no further RPC begins
     controller = std::move(controller_);
     controller_.reset();
+    for_hooks_.store(nullptr);
   }
   inner_.unload();
   if (controller && !controller->stop(kStopWait)) {
@@ -147,12 +160,7 @@ void PluginCore::stop_scheduling() {
 
 void PluginCore::wake() noexcept {
   try {
-    std::shared_ptr<Controller> controller;
-    {
-      const std::lock_guard lock(mutex_);
-      controller = controller_;
-    }
-    if (controller) controller->wake();
+    if (const std::shared_ptr<Controller> controller = for_hooks_.load()) controller->wake();
   } catch (...) {
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The one object behind core.h. Thread-safe; none of its methods blocks on an RPC.
 //
-//            init (broken file or Enabled=no)
+//            init (broken file or Enabled=no; a controller with Enabled=no runs where a database
+//            is, and gives back what an earlier run left)
 //   idle ───────────────────────────────────────► off
 //    │ init                          reconfigure ▲ │ reconfigure
 //    └──────────────────────────────► on ────────┘ │ (file mended, Enabled=yes)
@@ -55,6 +56,8 @@ class PluginCore {
   Host host_;
   std::shared_ptr<std::atomic<bool>> stopping_;  // one per start: its threads may outlive a stop
   std::shared_ptr<Controller> controller_;
+  // The same for the hooks, which slurmctld calls under its own locks: they wait for nobody.
+  std::atomic<std::shared_ptr<Controller>> for_hooks_;
   InnerScheduler inner_;
   HetCure het_cure_;
   std::shared_ptr<TokenRegistry> tokens_ = std::make_shared<TokenRegistry>();

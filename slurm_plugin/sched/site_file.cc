@@ -8,6 +8,26 @@ namespace flextrain::slurm_plugin {
 namespace {
 
 constexpr size_t kLargestFile = 1 << 20;
+constexpr int kMostLines = 500;
+
+// The lines of a broken file that can be understood, switched off: what an earlier run left in the
+// database it names can be given back.
+ControllerConfig salvage(const std::string& text, const std::string& path) {
+  ControllerConfig config;
+  std::string good;
+  int tries = 0;
+  for (const std::string& line : split(text, '\n')) {
+    if (line.find('=') == std::string::npos || trim(line).starts_with('#')) continue;
+    if (++tries > kMostLines) break;  // no file of ours is that long
+    const std::string longer = good + line + "\n";
+    Result<ControllerConfig> parsed = parse_controller_config(longer, path);
+    if (!parsed.ok()) continue;
+    good = longer;
+    config = std::move(*parsed);
+  }
+  config.enabled = false;
+  return config;
+}
 
 }  // namespace
 
@@ -47,9 +67,11 @@ SiteFile read_site_file(const std::string& path) noexcept {
         file.inner_scheduler = file.settings.config.inner_scheduler;
       } else {
         file.error = config.status().message();
+        file.settings.config = salvage(*text, path);
       }
     }
     file.settings.on = file.error.empty() && file.settings.config.enabled;
+    file.settings.config.enabled = file.settings.on;
     if (!file.error.empty()) {
       file.settings.off_reason = file.error;
     } else if (!file.settings.on) {

@@ -125,6 +125,31 @@ TEST_F(App, TableOfAJob) {
   EXPECT_EQ(run({"table", "7,8"}).exit_code, 2);
 }
 
+TEST_F(App, PauseAndResume) {
+  EXPECT_EQ(run({"pause", "7"}).out, "done as told\n");
+  EXPECT_EQ(environment_.commanded.back().action, "pause");
+  EXPECT_EQ(environment_.commanded.back().job_id, 7u);
+  EXPECT_EQ(run({"resume", "all"}).exit_code, 0);
+  EXPECT_EQ(environment_.commanded.back().action, "resume");
+  EXPECT_EQ(environment_.commanded.back().job_id, 0u);
+  for (const char* nonsense : {"", "0", "7,8", "x", "-1", "4294967296"})
+    EXPECT_EQ(run({"pause", nonsense}).exit_code, 2) << nonsense;
+  EXPECT_EQ(environment_.commanded.size(), 2u);
+  environment_.command_answer = failed_precondition("all jobs are paused by root");
+  const AppResult refused = run({"resume", "7"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("paused by root"));
+}
+
+// What holds a job back is shown before how it came into its state.
+TEST_F(App, AHeldJobSaysWhy) {
+  Json& row = environment_.answers["jobs"]["rows"][0];
+  row["hold"] = "left-alone";
+  row["hold_reason"] = "3 switches failed";
+  row["state_reason"] = "given back";
+  EXPECT_EQ(run({"jobs", "-P", "-n", "-o", "Hold,Reason"}).out, "left-alone|3 switches failed\n");
+}
+
 TEST_F(App, IdleTable) { EXPECT_THAT(run({"idle"}).out, HasSubstr("ALLOCATED")); }
 
 TEST_F(App, Filters) {

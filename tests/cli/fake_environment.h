@@ -19,6 +19,11 @@ class FakeEnvironment : public Environment {
     if (found == answers.end()) return unavailable("the controller cannot be asked at ctl:6822");
     return found->second;
   }
+  Result<Json> command(const protocol::CommandRequest& request) override {
+    commanded.push_back(request);
+    if (!command_answer.ok()) return command_answer;
+    return Json{{"message", "done as told"}};
+  }
   int64_t now() override { return time; }
   std::string user() override { return "anna"; }
   bool is_root() override { return root; }
@@ -48,6 +53,8 @@ class FakeEnvironment : public Environment {
 
   std::map<std::string, Json> answers;
   std::vector<protocol::QueryRequest> asked;
+  std::vector<protocol::CommandRequest> commanded;
+  Status command_answer;
   int64_t time = 1'764'440'000;
   bool root = false;
   std::map<std::string, CommandResult> commands;

@@ -58,7 +58,8 @@ class Rig {
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     store = std::move(opened).value();
     engine = std::make_unique<Engine>(
-        config, cluster, *store, Engine::Options{[this] { return cluster.now(); }, kSlurmUser});
+        config, cluster, *store,
+        Engine::Options{[this] { return cluster.now(); }, kSlurmUser, steady_clock()});
     ASSERT_TRUE(engine->load().ok());
   }
 
@@ -113,6 +114,14 @@ class Rig {
     return reply;
   }
 
+  // The time of day is set; the engine can tell where `steady` is on.
+  void set_clock(int64_t by) {
+    cluster.set_clock(by);
+    clock_set_ += by;
+  }
+  std::string database() const { return folder_.path("db"); }
+
+  bool steady = false;  // from the next start() on: a steady clock beside the time of day
   FakeCluster cluster{1'000'000};
   ControllerConfig config;
   int64_t max_pages = 0;  // of the database from the next start() on
@@ -120,6 +129,12 @@ class Rig {
   std::unique_ptr<Engine> engine;
 
  private:
+  std::function<int64_t()> steady_clock() {
+    if (!steady) return {};
+    return [this] { return cluster.now() - clock_set_; };
+  }
+
+  int64_t clock_set_ = 0;
   TempFolder folder_;
 };
 

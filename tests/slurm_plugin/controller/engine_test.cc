@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The life of elastic jobs over a fake cluster.
-#include "engine_rig.h"
+#include "engine_fixture.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -8,52 +8,6 @@ namespace {
 using protocol::OrderKind;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-class EngineTest : public ::testing::Test {
- protected:
-  void begin(int nodes) {
-    rig.nodes(nodes);
-    rig.start();
-  }
-  // A base of 8 GPUs on n1 whose agent has registered, with a table up to 4x.
-  uint32_t steady_base(uint32_t user = 1001) {
-    const uint32_t id = rig.submit(user, 8);
-    rig.step(1);
-    TestAgent agent(rig, id);
-    const auto reply = agent.register_base();
-    EXPECT_TRUE(reply->answered());
-    EXPECT_EQ(reply->answer_->error, "");
-    agent.table({8, 16, 24, 32});
-    EXPECT_EQ(rig.state(id), "steady");
-    return id;
-  }
-  void register_companions(const std::string& fingerprint = "cpu/avx2") {
-    for (const JobRecord& companion : rig.cluster.companions()) {
-      if (companion.state == JobState::kRunning) {
-        TestAgent(rig, companion.job_id).register_companion(fingerprint);
-      }
-    }
-  }
-  // Grows `id` by whatever the policy finds; returns the order.
-  protocol::Order grow(uint32_t id, double overhead = 4) {
-    TestAgent agent(rig, id);
-    const auto poll = agent.poll();
-    rig.step();
-    EXPECT_EQ(rig.state(id), "companions-pending");
-    register_companions();
-    EXPECT_TRUE(poll->answered());
-    if (!poll->answered()) return {};
-    const protocol::Order order = order_of(*poll);
-    EXPECT_EQ(order.kind, OrderKind::kGrow);
-    EXPECT_EQ(rig.state(id), "switching");
-    agent.report(order.order_id, true, order.allocations, overhead);
-    EXPECT_EQ(rig.state(id), "steady");
-    return order;
-  }
-  int held(uint32_t id) { return rig.job(id) == nullptr ? 0 : rig.job(id)->held_gpus(); }
-
-  Rig rig;
-};
 
 TEST_F(EngineTest, GrowsIntoIdleNodesAndStoresWhatItDid) {
   begin(4);
@@ -134,48 +88,6 @@ TEST_F(EngineTest, ARigidJobGetsItsGpusBack) {
   EXPECT_DOUBLE_EQ(rig.job(id)->row.shrink_overhead_seconds, 5.5);
 }
 
-TEST_F(EngineTest, ASilentAgentLosesTheCompanionsAfterTheTimeout) {
-  begin(2);
-  const uint32_t id = steady_base();
-  grow(id);
-  TestAgent agent(rig, id);
-  const auto poll = agent.poll(1);
-  const uint32_t rigid = rig.submit(2002, 8, 1, false);
-  rig.step(1);
-  ASSERT_EQ(rig.state(id), "shrinking");
-  for (int64_t waited = 0; waited <= rig.config.shrink_timeout; waited += 10) {
-    EXPECT_NE(rig.cluster.find(rigid).state, JobState::kRunning);
-    agent.progress(1, 1000, 1, 16);  // alive, but it does not confirm
-    rig.step(10);
-  }
-  rig.step(10);
-  EXPECT_EQ(rig.cluster.find(rigid).state, JobState::kRunning);
-  EXPECT_EQ(rig.scalings().back().outcome, "failed");
-  EXPECT_EQ(rig.cluster.find(id).state, JobState::kRunning);
-  // The ranks died with the companion; the agent goes on alone and says so.
-  agent.report("", true, agent.own(), 8, "companion lost");
-  rig.step(10);
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_EQ(held(id), 8);
-}
-
-TEST_F(EngineTest, FingerprintMismatchIsRefusedWithTheReason) {
-  begin(2);
-  const uint32_t id = steady_base();
-  TestAgent agent(rig, id);
-  const auto poll = agent.poll();
-  rig.step();
-  register_companions("cpu/sse41");
-  EXPECT_FALSE(poll->answered());
-  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
-  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("cpu/sse41"));
-  rig.step(1);
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-  EXPECT_EQ(held(id), 8);
-  EXPECT_EQ(rig.job(id)->row.failures, 1);
-}
-
 TEST_F(EngineTest, Fp32TakesAnyFingerprint) {
   begin(2);
   const uint32_t id = rig.submit(1001, 8);
@@ -203,76 +115,6 @@ TEST_F(EngineTest, NoGrowthBeforeTheBasesFingerprintIsKnown) {
   agent.register_base("cpu/avx2");
   rig.step();
   EXPECT_EQ(rig.state(id), "companions-pending");
-}
-
-TEST_F(EngineTest, ACompanionThatNeverStartsRollsTheGrowthBack) {
-  begin(2);
-  const uint32_t id = steady_base();
-  rig.cluster.hold_companions(true);
-  TestAgent agent(rig, id);
-  rig.step();
-  ASSERT_EQ(rig.state(id), "companions-pending");
-  ASSERT_EQ(rig.cluster.companions().size(), 1u);
-  for (int64_t waited = 0; waited <= rig.config.companion_start_timeout; waited += 10) {
-    agent.poll();
-    rig.step(10);
-  }
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
-  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("submitted"));
-  EXPECT_EQ(rig.job(id)->row.failures, 1);
-}
-
-TEST_F(EngineTest, ASubmissionThatFailsRollsBackAtOnce) {
-  begin(3);
-  const uint32_t id = steady_base();
-  rig.cluster.fail_submissions(true);
-  rig.step();
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
-  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("could not be submitted"));
-}
-
-TEST_F(EngineTest, AnAgentsFailedReportRollsBack) {
-  begin(2);
-  const uint32_t id = steady_base();
-  TestAgent agent(rig, id);
-  const auto poll = agent.poll();
-  rig.step();
-  register_companions();
-  ASSERT_TRUE(poll->answered());
-  agent.report(order_of(*poll).order_id, false, agent.own(), 0, "mpirun ended with 205");
-  rig.step(1);
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_EQ(held(id), 8);
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
-  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("205"));
-  // And pauses before the next try.
-  rig.step(1);
-  EXPECT_EQ(rig.decisions().back().rule, "failure-pause");
-}
-
-TEST_F(EngineTest, AnUnconfirmedGrowthRollsBackAfterTheTimeout) {
-  begin(2);
-  const uint32_t id = steady_base();
-  TestAgent agent(rig, id);
-  const auto poll = agent.poll();
-  rig.step();
-  register_companions();
-  ASSERT_EQ(rig.state(id), "switching");
-  for (int64_t waited = 0; waited <= rig.config.grow_timeout + 20; waited += 20) {
-    agent.progress(1, 100000, 1, 8, "switching");
-    rig.step(20);
-  }
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
-  // A report that comes after all that changes nothing for good.
-  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 400);
-  rig.step(1);
-  EXPECT_EQ(held(id), 8);
 }
 
 TEST_F(EngineTest, CompanionsGoWhenTheBaseEnds) {
@@ -309,38 +151,6 @@ TEST_F(EngineTest, CompanionsGoWhenTheAgentLeavesThoughTheScriptGoesOn) {
   EXPECT_EQ(rig.state(id), "steady");
 }
 
-TEST_F(EngineTest, CompanionsGoWhenTheAgentIsSilent) {
-  begin(2);
-  const uint32_t id = steady_base();
-  grow(id);
-  rig.step(rig.config.agent_timeout + 1);
-  rig.step(1);
-  EXPECT_EQ(rig.state(id), "starting");
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-}
-
-// A suspended base once kept its companions, unused, for as long as it slept.
-TEST_F(EngineTest, CompanionsOfASuspendedBaseGo) {
-  begin(2);
-  const uint32_t id = steady_base();
-  rig.cluster.suspend(id, true);
-  rig.step(rig.config.agent_timeout + 1);
-  EXPECT_EQ(rig.state(id), "steady");  // silent, but it holds nothing that others could have
-  rig.cluster.suspend(id, false);
-  grow(id);
-  rig.cluster.suspend(id, true);
-  rig.step(rig.config.agent_timeout / 2);
-  EXPECT_EQ(rig.cluster.companions().size(), 1u);
-  rig.step(rig.config.agent_timeout / 2 + 2);
-  rig.step(1);
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-  EXPECT_THAT(rig.job(id)->row.state_reason, HasSubstr("suspended"));
-  rig.cluster.suspend(id, false);
-  TestAgent agent(rig, id);
-  EXPECT_EQ(agent.register_base()->answer_->error, "");
-  EXPECT_EQ(rig.state(id), "steady");
-}
-
 TEST_F(EngineTest, ARequeuedBaseIsANewRun) {
   begin(3);
   const uint32_t id = steady_base();
@@ -357,23 +167,6 @@ TEST_F(EngineTest, ARequeuedBaseIsANewRun) {
   EXPECT_EQ(TestAgent(rig, id).register_base()->answer_->error, "");
 }
 
-TEST_F(EngineTest, ALostCompanionIsBookedAndTheJobGoesOn) {
-  begin(3);
-  const uint32_t id = steady_base();
-  grow(id);
-  rig.stop_growing();
-  rig.cluster.fail_node("n3");
-  rig.step(1);
-  EXPECT_EQ(rig.state(id), "recovering");
-  TestAgent agent(rig, id);
-  // It relaunched over the base alone: the other companion is of no use and goes too.
-  agent.report("", true, agent.own(), 7, "a companion died");
-  rig.step(1);
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_EQ(held(id), 8);
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-}
-
 TEST_F(EngineTest, WhenSlurmPreemptsTheAgentShrinksByItselfAndIsFollowed) {
   begin(3);
   const uint32_t id = steady_base();
@@ -388,23 +181,6 @@ TEST_F(EngineTest, WhenSlurmPreemptsTheAgentShrinksByItselfAndIsFollowed) {
   EXPECT_EQ(held(id), 16);
   EXPECT_EQ(rig.cluster.companions().size(), 1u);
   EXPECT_EQ(rig.cluster.companions().front().nodes.front(), rest.back().host);
-}
-
-TEST_F(EngineTest, AnAgentStartedAnewInItsJobGivesTheCompanionsUp) {
-  begin(2);
-  const uint32_t id = steady_base();
-  grow(id);
-  rig.stop_growing();
-  TestAgent agent(rig, id);
-  agent.progress(5, 1000, 1, 16);
-  rig.step(10);
-  EXPECT_EQ(held(id), 16);
-  for (int64_t waited = 0; waited <= rig.config.agent_timeout / 3 + 10; waited += 10) {
-    agent.progress(5, 1000, 1, 8);
-    rig.step(10);
-  }
-  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
-  EXPECT_EQ(held(id), 8);
 }
 
 TEST_F(EngineTest, LeasesAreRenewedAndNeverPastAPlannedStart) {
@@ -479,54 +255,6 @@ TEST_F(EngineTest, APendingGrowthIsKeptWhenAWaitingJobCouldNotStartAnyway) {
   EXPECT_EQ(rig.state(id), "companions-pending");
 }
 
-TEST_F(EngineTest, AFullDiskStopsGrowthButNotGivingBack) {
-  begin(3);
-  const uint32_t id = steady_base();
-  grow(id);
-  rig.max_pages = 1;  // below what the database has: not one page more
-  rig.start();
-  int row_number = 0;
-  for (const size_t size : {size_t{3000}, size_t{300}, size_t{30}, size_t{1}}) {
-    for (bool ok = true; ok;) {
-      store::DecisionRow row;
-      row.kind = "refuse";
-      row.rule = "filler-" + std::to_string(++row_number);  // never coalesced
-      row.reason = std::string(size, 'x');
-      ok = rig.store->record_tick(Json::object(), {row}).ok();
-    }
-  }
-  TestAgent agent(rig, id);
-  const auto poll = agent.poll(0);
-  const uint32_t rigid = rig.submit(2002, 8, 1, false);
-  rig.step(1);
-  EXPECT_NE(rig.engine->last_error(), "");
-  ASSERT_EQ(rig.state(id), "shrinking");
-  ASSERT_TRUE(poll->answered());
-  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 0);
-  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 4);
-  rig.step(1);
-  EXPECT_EQ(rig.cluster.find(rigid).state, JobState::kRunning);
-  EXPECT_EQ(held(id), 16);
-  // Another node is free again, and nobody takes it without a record.
-  rig.cluster.finish(rigid);
-  rig.step(10);
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_EQ(rig.cluster.companions().size(), 1u);
-  // With room again the store counted on from before the shrink: the growth's order had a number
-  // that the agent knew, and was never sent.
-  ASSERT_TRUE(rig.store->run_retention(rig.cluster.now(), store::Retention{.days = 1}).ok());
-  const int64_t had = poll->answer_->sequence;
-  agent.poll(had);
-  rig.step(10);
-  ASSERT_EQ(rig.state(id), "companions-pending");
-  for (const JobRecord& companion : rig.cluster.companions()) {
-    TestAgent(rig, companion.job_id).register_companion();
-  }
-  ASSERT_EQ(rig.state(id), "switching");
-  EXPECT_GT(rig.job(id)->intent->sequence, had);
-  EXPECT_TRUE(agent.poll(had)->answered());
-}
-
 TEST_F(EngineTest, NoGrowthWhileAJobWaits) {
   begin(2);
   const uint32_t id = steady_base();
@@ -574,141 +302,6 @@ TEST_F(EngineTest, TwoJobsOfTwoUsersGrowAndShrinkSideBySide) {
   EXPECT_EQ(held(a) + held(b), 32);
   EXPECT_EQ(rig.state(a), "steady");
   EXPECT_EQ(rig.state(b), "steady");
-}
-
-TEST_F(EngineTest, AnotherUserCanNeitherSpeakNorListenForAJob) {
-  begin(2);
-  const uint32_t id = steady_base(1001);
-  TestAgent agent(rig, id);
-  const auto identity = agent.identity();
-  const Json poll = protocol::to_json(protocol::PollRequest{});
-  protocol::RegisterRequest registration;
-  registration.allocations = agent.own();
-  for (const uid_t stranger : {uid_t{2002}, uid_t{65534}}) {
-    for (const auto& [type, body] :
-         {std::pair{protocol::kPoll, poll},
-          std::pair{protocol::kRegister, protocol::to_json(registration)},
-          std::pair{protocol::kProgress, protocol::to_json(protocol::ProgressRequest{})},
-          std::pair{protocol::kReport, protocol::to_json(protocol::ReportRequest{})},
-          std::pair{protocol::kScaleTable,
-                    protocol::to_json(protocol::ScaleTableRequest{scale_table({8}), {}})},
-          std::pair{protocol::kBye, protocol::to_json(protocol::ByeRequest{})}}) {
-      const auto reply = rig.send(type, identity, body, stranger);
-      ASSERT_TRUE(reply->answered()) << type;
-      EXPECT_THAT(reply->answer_->error, HasSubstr("not yours")) << type;
-    }
-  }
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_EQ(rig.job(id)->table.entries.size(), 4u);
-  // Root and SlurmUser may.
-  for (const uid_t admin : {uid_t{0}, Rig::kSlurmUser}) {
-    EXPECT_FALSE(rig.send(protocol::kPoll, identity, poll, admin)->answered());
-  }
-  // Nor can a stranger's job pose as a companion.
-  rig.step();
-  ASSERT_EQ(rig.state(id), "companions-pending");
-  const JobRecord companion = rig.cluster.companions().front();
-  protocol::RegisterRequest pose;
-  pose.role = protocol::AgentRole::kCompanion;
-  pose.base_job_id = id;
-  pose.intent_id = protocol::companion_from_comment(companion.admin_comment)->intent_id;
-  pose.fingerprint = "cpu/avx2";
-  pose.allocations = {{companion.job_id, "evil", 8, "10.6.6.6"}};
-  const auto reply =
-      rig.send(protocol::kRegister, {"fake", companion.job_id, companion.submit_time, 0},
-               protocol::to_json(pose), 2002);
-  ASSERT_TRUE(reply->answered());
-  EXPECT_FALSE(reply->answer_->body.value("elastic", false));
-  EXPECT_EQ(rig.state(id), "companions-pending");
-}
-
-TEST_F(EngineTest, IdentityMustAgreeInAllFour) {
-  begin(2);
-  const uint32_t id = steady_base(1001);
-  const auto good = TestAgent(rig, id).identity();
-  for (int field = 0; field < 4; ++field) {
-    auto other = good;
-    if (field == 0) other.cluster = "elsewhere";
-    if (field == 1) other.job_id += 1000;
-    if (field == 2) other.submit_time += 1;
-    if (field == 3) other.restart_count += 1;
-    for (const auto type : {protocol::kPoll, protocol::kBye}) {
-      const auto reply = rig.send(type, other, Json::object(), 1001);
-      ASSERT_TRUE(reply->answered());
-      EXPECT_NE(reply->answer_->error, "") << field;
-    }
-    protocol::RegisterRequest registration;
-    registration.allocations = {{other.job_id, "n1", 8, ""}};
-    EXPECT_NE(
-        rig.send(protocol::kRegister, other, protocol::to_json(registration), 1001)->answer_->error,
-        "")
-        << field;
-  }
-  auto upper = good;
-  upper.cluster = "FAKE";  // Slurm compares cluster names in lower case
-  EXPECT_FALSE(rig.send(protocol::kPoll, upper, Json::object(), 1001)->answered());
-}
-
-TEST_F(EngineTest, JobsThatAreNotElasticAreToldWhy) {
-  begin(2);
-  const uint32_t rigid = rig.submit(1001, 8, 1, false);
-  rig.step(1);
-  const auto reply = TestAgent(rig, rigid).register_base();
-  ASSERT_TRUE(reply->answered());
-  EXPECT_EQ(reply->answer_->error, "");
-  EXPECT_FALSE(reply->answer_->body.at("elastic").get<bool>());
-  EXPECT_THAT(reply->answer_->body.at("reason").get<std::string>(), HasSubstr("--elastic"));
-}
-
-TEST_F(EngineTest, AnAgentMayRegisterBeforeTheFirstLook) {
-  begin(2);
-  const uint32_t id = rig.submit(1001, 8);
-  TestAgent agent(rig, id);
-  const auto reply = agent.register_base();
-  EXPECT_TRUE(reply->answer_->body.at("elastic").get<bool>());
-  EXPECT_EQ(reply->answer_->body.at("max_gpus").get<int>(), 32);
-  EXPECT_EQ(rig.state(id), "steady");
-}
-
-TEST_F(EngineTest, NonsenseIsRefusedAndChangesNothing) {
-  begin(2);
-  const uint32_t id = steady_base();
-  TestAgent agent(rig, id);
-  EXPECT_NE(agent.send("dance", Json::object())->answer_->error, "");
-  EXPECT_NE(agent.send(protocol::kScaleTable, {{"table", 5}, {"profile", nullptr}})->answer_->error,
-            "");
-  EXPECT_NE(agent.send(protocol::kReport, Json::array())->answer_->error, "");
-  protocol::RegisterRequest foreign;
-  foreign.allocations = {{id + 1, "n2", 8, ""}};
-  EXPECT_NE(agent.send(protocol::kRegister, protocol::to_json(foreign))->answer_->error, "");
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_EQ(held(id), 8);
-}
-
-TEST_F(EngineTest, AClusterThatDoesNotAnswerChangesNothing) {
-  begin(2);
-  const uint32_t id = steady_base();
-  grow(id);
-  rig.cluster.fail_observation(true);
-  rig.step(10);
-  rig.step(10);
-  EXPECT_EQ(rig.state(id), "steady");
-  EXPECT_THAT(rig.engine->last_error(), HasSubstr("does not answer"));
-  rig.cluster.fail_observation(false);
-  rig.step(1);
-  EXPECT_EQ(held(id), 16);
-}
-
-TEST_F(EngineTest, OrphansAreCancelled) {
-  begin(2);
-  CompanionRequest request;
-  request.partition = "gpu";
-  request.node = "n2";
-  request.gres = "gres:gpu:8";
-  request.admin_comment = protocol::companion_token(4711, "gone");
-  const uint32_t orphan = rig.cluster.submit_companion(request).value();
-  rig.step(1);
-  EXPECT_EQ(rig.cluster.find(orphan).state, JobState::kEnded);
 }
 
 TEST_F(EngineTest, DisabledMeansNobodyGrowsAndWhatIsThereGoesBack) {

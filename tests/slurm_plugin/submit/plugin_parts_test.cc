@@ -57,6 +57,15 @@ TEST_F(SiteFileTest, ABrokenFileIsOffAndKeepsTheSitesScheduler) {
   EXPECT_EQ(file.inner_scheduler, "sched/builtin");
 }
 
+// What an earlier run left is in the database that the file names.
+TEST_F(SiteFileTest, OfABrokenFileWhatCanBeUnderstoodHolds) {
+  const SiteFile file = read("DatabasePath=/srv/x.db\nTickSecond=5\nEndpointPort=7001\n= =\n");
+  EXPECT_FALSE(file.settings.on);
+  EXPECT_FALSE(file.settings.config.enabled);
+  EXPECT_EQ(file.settings.config.database_path, "/srv/x.db");
+  EXPECT_EQ(file.settings.config.endpoint_port, 7001);
+}
+
 TEST_F(SiteFileTest, AnythingInTheFileIsSurvived) {
   for (const std::string& text :
        {std::string("="), std::string("\0\0\xff", 3), std::string("Enabled=perhaps"),

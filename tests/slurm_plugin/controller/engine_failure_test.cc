@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What goes wrong, and that the job goes on at its last good size.
+#include "engine_fixture.h"
+
+namespace flextrain::slurm_plugin {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(EngineTest, ASilentAgentLosesTheCompanionsAfterTheTimeout) {
+  begin(2);
+  const uint32_t id = steady_base();
+  grow(id);
+  TestAgent agent(rig, id);
+  const auto poll = agent.poll(1);
+  const uint32_t rigid = rig.submit(2002, 8, 1, false);
+  rig.step(1);
+  ASSERT_EQ(rig.state(id), "shrinking");
+  for (int64_t waited = 0; waited <= rig.config.shrink_timeout; waited += 10) {
+    EXPECT_NE(rig.cluster.find(rigid).state, JobState::kRunning);
+    agent.progress(1, 1000, 1, 16);  // alive, but it does not confirm
+    rig.step(10);
+  }
+  rig.step(10);
+  EXPECT_EQ(rig.cluster.find(rigid).state, JobState::kRunning);
+  EXPECT_EQ(rig.scalings().back().outcome, "failed");
+  EXPECT_EQ(rig.cluster.find(id).state, JobState::kRunning);
+  // The ranks died with the companion; the agent goes on alone and says so.
+  agent.report("", true, agent.own(), 8, "companion lost");
+  rig.step(10);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(held(id), 8);
+}
+
+TEST_F(EngineTest, FingerprintMismatchIsRefusedWithTheReason) {
+  begin(2);
+  const uint32_t id = steady_base();
+  TestAgent agent(rig, id);
+  const auto poll = agent.poll();
+  rig.step();
+  register_companions("cpu/sse41");
+  EXPECT_FALSE(poll->answered());
+  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
+  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("cpu/sse41"));
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(held(id), 8);
+  EXPECT_EQ(rig.job(id)->row.failures, 1);
+}
+
+TEST_F(EngineTest, ACompanionThatNeverStartsRollsTheGrowthBack) {
+  begin(2);
+  const uint32_t id = steady_base();
+  rig.cluster.hold_companions(true);
+  TestAgent agent(rig, id);
+  rig.step();
+  ASSERT_EQ(rig.state(id), "companions-pending");
+  ASSERT_EQ(rig.cluster.companions().size(), 1u);
+  for (int64_t waited = 0; waited <= rig.config.companion_start_timeout; waited += 10) {
+    agent.poll();
+    rig.step(10);
+  }
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
+  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("submitted"));
+  EXPECT_EQ(rig.job(id)->row.failures, 1);
+}
+
+TEST_F(EngineTest, ASubmissionThatFailsRollsBackAtOnce) {
+  begin(3);
+  const uint32_t id = steady_base();
+  rig.cluster.fail_submissions(true);
+  rig.step();
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
+  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("could not be submitted"));
+}
+
+TEST_F(EngineTest, AnAgentsFailedReportRollsBack) {
+  begin(2);
+  const uint32_t id = steady_base();
+  TestAgent agent(rig, id);
+  const auto poll = agent.poll();
+  rig.step();
+  register_companions();
+  ASSERT_TRUE(poll->answered());
+  agent.report(order_of(*poll).order_id, false, agent.own(), 0, "mpirun ended with 205");
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(held(id), 8);
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
+  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("205"));
+  // And pauses before the next try.
+  rig.step(1);
+  EXPECT_EQ(rig.decisions().back().rule, "failure-pause");
+}
+
+TEST_F(EngineTest, AnUnconfirmedGrowthRollsBackAfterTheTimeout) {
+  begin(2);
+  const uint32_t id = steady_base();
+  TestAgent agent(rig, id);
+  const auto poll = agent.poll();
+  rig.step();
+  register_companions();
+  ASSERT_EQ(rig.state(id), "switching");
+  for (int64_t waited = 0; waited <= rig.config.grow_timeout + 20; waited += 20) {
+    agent.progress(1, 100000, 1, 8, "switching");
+    rig.step(20);
+  }
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
+  // A report that comes after all that changes nothing for good.
+  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 400);
+  rig.step(1);
+  EXPECT_EQ(held(id), 8);
+}
+
+TEST_F(EngineTest, CompanionsGoWhenTheAgentIsSilent) {
+  begin(2);
+  const uint32_t id = steady_base();
+  grow(id);
+  rig.step(rig.config.agent_timeout + 1);
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "starting");
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+}
+
+// A suspended base once kept its companions, unused, for as long as it slept.
+TEST_F(EngineTest, CompanionsOfASuspendedBaseGo) {
+  begin(2);
+  const uint32_t id = steady_base();
+  rig.cluster.suspend(id, true);
+  rig.step(rig.config.agent_timeout + 1);
+  EXPECT_EQ(rig.state(id), "steady");  // silent, but it holds nothing that others could have
+  rig.cluster.suspend(id, false);
+  grow(id);
+  rig.cluster.suspend(id, true);
+  rig.step(rig.config.agent_timeout / 2);
+  EXPECT_EQ(rig.cluster.companions().size(), 1u);
+  rig.step(rig.config.agent_timeout / 2 + 2);
+  rig.step(1);
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_THAT(rig.job(id)->row.state_reason, HasSubstr("suspended"));
+  rig.cluster.suspend(id, false);
+  TestAgent agent(rig, id);
+  EXPECT_EQ(agent.register_base()->answer_->error, "");
+  EXPECT_EQ(rig.state(id), "steady");
+}
+
+TEST_F(EngineTest, ALostCompanionIsBookedAndTheJobGoesOn) {
+  begin(3);
+  const uint32_t id = steady_base();
+  grow(id);
+  rig.stop_growing();
+  rig.cluster.fail_node("n3");
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "recovering");
+  TestAgent agent(rig, id);
+  // It relaunched over the base alone: the other companion is of no use and goes too.
+  agent.report("", true, agent.own(), 7, "a companion died");
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(held(id), 8);
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+}
+
+TEST_F(EngineTest, AnAgentStartedAnewInItsJobGivesTheCompanionsUp) {
+  begin(2);
+  const uint32_t id = steady_base();
+  grow(id);
+  rig.stop_growing();
+  TestAgent agent(rig, id);
+  agent.progress(5, 1000, 1, 16);
+  rig.step(10);
+  EXPECT_EQ(held(id), 16);
+  for (int64_t waited = 0; waited <= rig.config.agent_timeout / 3 + 10; waited += 10) {
+    agent.progress(5, 1000, 1, 8);
+    rig.step(10);
+  }
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(held(id), 8);
+}
+
+TEST_F(EngineTest, AFullDiskStopsGrowthButNotGivingBack) {
+  begin(3);
+  const uint32_t id = steady_base();
+  grow(id);
+  rig.max_pages = 200;
+  rig.start();
+  int row_number = 0;
+  for (const size_t size : {size_t{3000}, size_t{300}, size_t{30}, size_t{1}}) {
+    for (bool ok = true; ok;) {
+      store::DecisionRow row;
+      row.kind = "refuse";
+      row.rule = "filler-" + std::to_string(++row_number);  // never coalesced
+      row.reason = std::string(size, 'x');
+      ok = rig.store->record_tick(Json::object(), {row}).ok();
+    }
+  }
+  TestAgent agent(rig, id);
+  const auto poll = agent.poll(0);
+  const uint32_t rigid = rig.submit(2002, 8, 1, false);
+  rig.step(1);
+  EXPECT_NE(rig.engine->last_error(), "");
+  ASSERT_EQ(rig.state(id), "shrinking");
+  ASSERT_TRUE(poll->answered());
+  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 0);
+  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 4);
+  rig.step(1);
+  EXPECT_EQ(rig.cluster.find(rigid).state, JobState::kRunning);
+  EXPECT_EQ(held(id), 16);
+  // Another node is free again, and nobody takes it without a record.
+  rig.cluster.finish(rigid);
+  rig.step(10);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(rig.cluster.companions().size(), 1u);
+  // With room again the store counted on from before the shrink: the growth's order had a number
+  // that the agent knew, and was never sent.
+  ASSERT_TRUE(rig.store->run_retention(rig.cluster.now(), store::Retention{.days = 1}).ok());
+  const int64_t had = poll->answer_->sequence;
+  agent.poll(had);
+  rig.step(10);
+  ASSERT_EQ(rig.state(id), "companions-pending");
+  for (const JobRecord& companion : rig.cluster.companions()) {
+    TestAgent(rig, companion.job_id).register_companion();
+  }
+  ASSERT_EQ(rig.state(id), "switching");
+  EXPECT_GT(rig.job(id)->intent->sequence, had);
+  EXPECT_TRUE(agent.poll(had)->answered());
+}
+
+TEST_F(EngineTest, AClusterThatDoesNotAnswerChangesNothing) {
+  begin(2);
+  const uint32_t id = steady_base();
+  grow(id);
+  rig.cluster.fail_observation(true);
+  rig.step(10);
+  rig.step(10);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_THAT(rig.engine->last_error(), HasSubstr("does not answer"));
+  rig.cluster.fail_observation(false);
+  rig.step(1);
+  EXPECT_EQ(held(id), 16);
+}
+
+TEST_F(EngineTest, OrphansAreCancelled) {
+  begin(2);
+  CompanionRequest request;
+  request.partition = "gpu";
+  request.node = "n2";
+  request.gres = "gres:gpu:8";
+  request.admin_comment = protocol::companion_token(4711, "gone");
+  const uint32_t orphan = rig.cluster.submit_companion(request).value();
+  rig.step(1);
+  EXPECT_EQ(rig.cluster.find(orphan).state, JobState::kEnded);
+}
+
+}  // namespace
+}  // namespace flextrain::slurm_plugin
