@@ -35,6 +35,11 @@ mend_disks() {
   done
   rm -rf "${VC_ROOT:?}/disk/ck"/* "$VC_ROOT/disk/slow"/*
   find "$VC_ROOT/disk/log" -name '*.job.log' -delete
+  if [ "$(stat -c %U "$DB" 2>/dev/null)" != slurm ]; then # gone, or made by somebody else
+    vc kill-ctld TERM
+    rm -f "$DB" "$DB-wal" "$DB-shm"
+    vc start-ctld && wait_until_quiet 30 ctld_answers && wait_until_quiet 15 test -s "$DB"
+  fi
 }
 HEALERS+=(mend_disks)
 
