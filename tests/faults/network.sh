@@ -54,9 +54,12 @@ fault companion-cut exact "a companion's node and the base's cannot reach each o
 skip_companion_cut() { needs_companion_job "$1"; }
 inject_companion_cut() { cut_companion_from_base; }
 heal_companion_cut() {
-  local status=0
+  local status=0 step
   open_gates
-  wait_until_quiet 120 new_step || status=1
+  wait_until_quiet 3 false # what was on its way
+  step=$(step_now)
+  wait_until_quiet 120 at_least_step $((step + 3)) || status=1
+  say_at "from step $step to $(step_now) on $(gpus_now) GPUs"
   vc mend
   return $status
 }
