@@ -24,6 +24,7 @@ using std::chrono::seconds;
 constexpr seconds kRepeatSignal{5};     // a lost signal must not cost the user's checkpoint
 constexpr seconds kSignalPatience{30};  // for a trainer that never says "init"
 constexpr seconds kKillPatience{5};     // from SIGTERM to SIGKILL
+constexpr seconds kLeavePatience{10};   // from the mark "stop" to the end of the launcher
 constexpr seconds kSuspended{5};        // between two turns of the loop: somebody stopped us
 constexpr seconds kProbePatience{30};   // for a step on every base node
 constexpr seconds kProbePause{10};
@@ -167,7 +168,14 @@ void Supervisor::tick() {
       }
       break;
     case State::kStopping:
-      if (now - asked_ > kRepeatSignal) ask_to_stop();
+      if (left_ && now - *left_ > kLeavePatience) {
+        // All is saved; somebody waits. A stopped daemon keeps mpirun from ending.
+        hung_ = "the trainer has saved but does not leave";
+        log_warning("{}: it is killed", hung_);
+        kill_trainer();
+        break;
+      }
+      if (now - asked_ > kRepeatSignal && !left_) ask_to_stop();
       if (!user_stop_ && switch_ && now > switch_->deadline) {
         if (switch_->kind == Switch::Kind::kGrow) {
           // It may well be saving: wait, then go on as before.
@@ -291,6 +299,7 @@ void Supervisor::read_trainer_files() {
     const double time = when(mark.time);
     if (mark.phase == "save_failed") save_failed = mark.reason;
     if (mark.phase == "save" && state_ == State::kStopping) saved_on_stop_ = true;
+    if (mark.phase == "stop" && state_ == State::kStopping && saved_on_stop_) left_ = Clock::now();
     if (mark.phase == "save" && switch_ && switch_->saved == 0) switch_->saved = time;
     if (state_ != State::kLaunching) continue;
     if (mark.phase == "init") {
@@ -337,6 +346,7 @@ void Supervisor::launch(Layout layout, std::string_view why) {
   launched_ = Clock::now();
   liveness_.launched(launched_);
   saved_on_stop_ = false;
+  left_.reset();
   Status status = control_dir_.prepare_launch(current_);
   if (status.ok()) {
     LaunchSpec spec;

@@ -167,14 +167,15 @@ class Supervisor {
   Clock::time_point last_turn_, launched_, asked_, killed_, backoff_until_;
   double looked_ = 0;  // steady seconds of the last look into the trainer's files
   Liveness liveness_;
-  std::string hung_;            // why the trainer that is being killed was taken for hung
-  std::string not_saved_;       // why there is no checkpoint on the user's signal
-  int failed_saves_ = 0;        // on the user's signal
-  bool saved_on_stop_ = false;  // it has saved since it was told to stop
-  int64_t hang_step_ = -1;      // highest step at which it hung
-  int hangs_ = 0;               // without getting further
-  bool blind_ = false;          // the control folder cannot be written
-  Clock::time_point given_up_;  // a switch whose checkpoint failed
+  std::string hung_;       // why the trainer that is being killed was taken for hung
+  std::string not_saved_;  // why there is no checkpoint on the user's signal
+  int failed_saves_ = 0;   // on the user's signal
+  std::optional<Clock::time_point> left_;  // it said so, with all saved
+  bool saved_on_stop_ = false;             // it has saved since it was told to stop
+  int64_t hang_step_ = -1;                 // highest step at which it hung
+  int hangs_ = 0;                          // without getting further
+  bool blind_ = false;                     // the control folder cannot be written
+  Clock::time_point given_up_;             // a switch whose checkpoint failed
   std::optional<Process> probe_;
   Clock::time_point probed_;
   std::optional<Clock::time_point> missing_since_;  // a base node does not answer

@@ -13,6 +13,7 @@
 #   save_seconds N     a save takes so long
 #   hang_at N          stop dead at this step
 #   hang_on_signal     stop dead instead of saving
+#   never_ends         stop dead after saving
 #   clock_shift N      the trainer's clock is off by so many seconds
 set -u
 rank=${OMPI_COMM_WORLD_RANK:-0} size=${OMPI_COMM_WORLD_SIZE:-1}
@@ -79,6 +80,8 @@ while [ "$step" -lt "$total" ] && [ -d "$dir" ]; do
     sleep "$(knob save_seconds 0)"
     echo "$step" >checkpoint.tmp && mv checkpoint.tmp checkpoint
     phase save
+    phase stop
+    [ ! -e never_ends ] || kill -STOP $$
     : >"saved.$size"
     exit 85
   fi

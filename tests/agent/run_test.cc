@@ -506,6 +506,20 @@ TEST_F(Run, AHangOnTheUsersSignalIsBounded) {
   EXPECT_THAT(rig.log(), HasSubstr("no checkpoint on the user's signal: the trainer hangs"));
 }
 
+// What it had to do is done: nobody waits a minute for it.
+TEST_F(Run, ATrainerThatSavesButDoesNotLeaveIsKilledSoon) {
+  start_and_settle();
+  rig.write("never_ends", "");
+  controller.send_order(rig.order(OrderKind::kGrow, "g", 1, "p3"), 1);
+  ASSERT_TRUE(wait_until([&] { return rig.launches() == 2; }, 45s));
+  const int saved = std::stoi(rig.read("checkpoint"));
+  ASSERT_TRUE(wait_reports(1));
+  EXPECT_TRUE(controller.reports()[0].done) << controller.reports()[0].reason;
+  rig.signal(SIGUSR1);
+  EXPECT_EQ(rig.wait_exit(), 85) << "it is saved";
+  EXPECT_GT(std::stoi(rig.read("checkpoint")), saved);
+}
+
 TEST_F(Run, ALongSaveIsNoHang) {
   rig.write("save_seconds", "6");
   rig.start_base(controller.port(), {"--stall-limit", "2"});
