@@ -99,16 +99,21 @@ Result<std::unique_ptr<protocol::EndpointServer>> open_notice_door(
       });
 }
 
+Result<SlurmJob> job_as_slurm_says() {
+  ASSIGN_OR_RETURN(SlurmJob job, own_slurm_job());
+  if (job.identity.submit_time == 0) {
+    return unavailable("Slurm does not tell this job's submit time (is slurmctld up?)");
+  }
+  return job;
+}
+
 LinkOptions link_options(const SlurmJob& job, std::shared_ptr<protocol::Authenticator> auth) {
   LinkOptions options;
   options.job = job.identity;
   options.auth = std::move(auth);
   options.locate = [] { return protocol::discover_controller(); };
   options.identify = []() -> Result<protocol::JobIdentity> {
-    ASSIGN_OR_RETURN(const SlurmJob again, own_slurm_job());
-    if (again.identity.submit_time == 0) {
-      return unavailable("Slurm does not tell this job's submit time (is slurmctld up?)");
-    }
+    ASSIGN_OR_RETURN(const SlurmJob again, job_as_slurm_says());
     return again.identity;
   };
   return options;
@@ -157,6 +162,10 @@ int run_base(const RunArguments& arguments, const std::vector<std::string>& comm
   options.liveness = {arguments.stall_limit, arguments.busy_limit};
   options.end_rank_steps = [in_slurm](const std::set<uint32_t>& jobs) {
     if (in_slurm) end_rank_steps(jobs);
+  };
+  options.own_job = [in_slurm]() -> Result<SlurmJob> {
+    if (!in_slurm) return not_found("no Slurm job");
+    return job_as_slurm_says();
   };
   options.running_jobs = [](const std::set<uint32_t>& jobs) { return running_jobs(jobs); };
   if (in_slurm && !arguments.no_controller) {

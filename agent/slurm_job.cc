@@ -177,7 +177,10 @@ Result<SlurmJob> read_slurm_job(const Getenv& environment, std::string_view scon
 
   std::string nodes = environment("SLURM_JOB_NODELIST");
   if (nodes.empty()) nodes = environment("SLURM_NODELIST");
-  Result<std::vector<std::string>> hosts = expand_hostlist(nodes);
+  // Its owner may have given nodes up since the environment was made.
+  const std::string now = field(scontrol_output, "NodeList");
+  Result<std::vector<std::string>> hosts =
+      expand_hostlist(now.empty() || now == "(null)" ? nodes : now);
   if (!hosts.ok()) return hosts.status().with_context("SLURM_JOB_NODELIST");
   job.own_host = environment("SLURMD_NODENAME");
   if (job.own_host.empty()) job.own_host = hosts->front();

@@ -40,6 +40,7 @@ double steady_seconds() {
 Supervisor::Supervisor(SupervisorOptions options, ControlDir& control_dir, const Launcher& launcher,
                        ControllerLink* link, EventQueue& events)
     : options_(std::move(options)),
+      job_(options_.job),
       control_dir_(control_dir),
       launcher_(launcher),
       link_(link),
@@ -262,12 +263,39 @@ void Supervisor::back_off(Clock::time_point now) {
     return launch(backoff_layout_, "restart");
   }
   if (now < backoff_until_) return;
+  look_at_own_job();
   const std::optional<ProcessSpec> spec = launcher_.probe(backoff_layout_.allocations);
   if (!spec) return launch(backoff_layout_, "restart");
   Result<Process> process = Process::start(*spec);
   if (!process.ok()) return launch(backoff_layout_, "restart");
   probe_ = std::move(*process);
   probed_ = now;
+}
+
+// The owner may have given nodes up (scontrol update): what is left is the base from now on.
+void Supervisor::look_at_own_job() {
+  if (job_.allocations.size() < 2) return;
+  const Result<SlurmJob> own = options_.own_job();
+  if (!own.ok() || own->allocations.empty() || own->allocations.size() >= job_.allocations.size()) {
+    return;
+  }
+  for (const auto& left : own->allocations) {
+    if (std::find(job_.allocations.begin(), job_.allocations.end(), left) ==
+        job_.allocations.end()) {
+      return;
+    }
+  }
+  log_warning("the job has {} of its {} nodes left and goes on with these", own->allocations.size(),
+              job_.allocations.size());
+  job_.allocations = own->allocations;
+  base_plan_ = Json();  // was for more GPUs
+  backoff_layout_ = base_layout();
+  good_ = base_layout();
+  registration_.allocations = job_.allocations;
+  if (!job_.has_gpus) {
+    for (auto& allocation : registration_.allocations) allocation.gpus = 0;
+  }
+  if (link_ != nullptr) link_->set_registration(registration_);
 }
 
 void Supervisor::nodes_missing(Clock::time_point now) {
@@ -350,8 +378,8 @@ void Supervisor::launch(Layout layout, std::string_view why) {
   Status status = control_dir_.prepare_launch(current_);
   if (status.ok()) {
     LaunchSpec spec;
-    spec.map = LaunchMap::build(current_.allocations, options_.job.own_host);
-    spec.has_gpus = options_.job.has_gpus;
+    spec.map = LaunchMap::build(current_.allocations, job_.own_host);
+    spec.has_gpus = job_.has_gpus;
     spec.command = options_.command;
     spec.control_dir = control_dir_.path();
     Result<ProcessSpec> prepared = launcher_.prepare(spec);

@@ -61,6 +61,7 @@ struct SupervisorOptions {
   // See slurm_job.h; replaced in tests.
   std::function<Result<std::set<uint32_t>>(const std::set<uint32_t>&)> running_jobs;
   std::function<void(const std::set<uint32_t>&)> end_rank_steps;
+  std::function<Result<SlurmJob>()> own_job;  // as Slurm says now; fails when it does not answer
 };
 
 class Supervisor {
@@ -99,6 +100,7 @@ class Supervisor {
   void read_trainer_files();
   double when(double trainer_time) const;
   void back_off(Clock::time_point now);
+  void look_at_own_job();
   void nodes_missing(Clock::time_point now);
   void check_liveness(Clock::time_point now);
   void on_save_failed(const std::string& reason);
@@ -143,6 +145,7 @@ class Supervisor {
   void update_state_text();
 
   const SupervisorOptions options_;
+  SlurmJob job_;  // its nodes may become fewer
   ControlDir& control_dir_;
   const Launcher& launcher_;
   ControllerLink* const link_;

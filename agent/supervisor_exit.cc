@@ -46,7 +46,7 @@ void Supervisor::on_exit_of_killed(int code) {
   if (!hung.empty()) {
     // A launcher that was killed cannot end what it started on other nodes.
     std::set<uint32_t> jobs = companions_of(current_);
-    jobs.insert(options_.job.identity.job_id);
+    jobs.insert(job_.identity.job_id);
     options_.end_rank_steps(jobs);
   }
   if (code == kExitComplete) return finish(kExitComplete, "training complete");
@@ -118,6 +118,7 @@ void Supervisor::on_exit_of_launching(int code) {
 void Supervisor::on_exit_of_running(int code) {
   if (code == kExitComplete) return finish(kExitComplete, "training complete");
   if (code == kExitBadConfiguration) return finish(code, "the trainer refuses its configuration");
+  look_at_own_job();
   const std::set<uint32_t> used = companions_of(current_);
   if (!used.empty()) {
     const std::set<uint32_t> lost = lost_companions();

@@ -22,12 +22,12 @@ std::map<std::pair<uint32_t, std::string>, int> counted(
 
 }  // namespace
 
-Layout Supervisor::base_layout() const { return {options_.job.allocations, base_plan_}; }
+Layout Supervisor::base_layout() const { return {job_.allocations, base_plan_}; }
 
 std::set<uint32_t> Supervisor::companions_of(const Layout& layout) const {
   std::set<uint32_t> jobs;
   for (const auto& allocation : layout.allocations) {
-    if (allocation.job_id != options_.job.identity.job_id) jobs.insert(allocation.job_id);
+    if (allocation.job_id != job_.identity.job_id) jobs.insert(allocation.job_id);
   }
   return jobs;
 }
@@ -76,7 +76,7 @@ void Supervisor::handle_event(Event event) {
       log_info("registered with the controller: {}, up to {} GPUs", event.registered.elastic_mode,
                event.registered.max_gpus);
       if (const Status status = control_dir_.write_request(
-              event.registered.max_gpus, event.registered.elastic_mode, options_.job.device_type);
+              event.registered.max_gpus, event.registered.elastic_mode, job_.device_type);
           !status.ok()) {
         log_warning("no scale table will be made: {}", status.message());
       }
@@ -89,7 +89,7 @@ void Supervisor::handle_event(Event event) {
 
 std::string Supervisor::why_refused(const protocol::Order& order) const {
   // The base is never resized: its own allocation must be there, whole.
-  const auto own = counted(options_.job.allocations), ordered = counted(order.allocations);
+  const auto own = counted(job_.allocations), ordered = counted(order.allocations);
   for (const auto& [place, gpus] : own) {
     const auto it = ordered.find(place);
     if (it == ordered.end() || it->second != gpus) {
@@ -97,7 +97,7 @@ std::string Supervisor::why_refused(const protocol::Order& order) const {
     }
   }
   for (const auto& [place, gpus] : ordered) {
-    if (place.first == options_.job.identity.job_id && !own.contains(place)) {
+    if (place.first == job_.identity.job_id && !own.contains(place)) {
       return fmt::format("the order names {} as a host of the base, which it is not", place.second);
     }
   }

@@ -627,6 +627,29 @@ TEST_F(Run, AClockThatJumpsChangesNoDuration) {
   }
 }
 
+// scontrol update jobid=… numnodes=1: Slurm kills what runs on the other node.
+TEST_F(Run, ANodeThatTheOwnerGivesUpIsNoLongerUsed) {
+  const auto shown = [&](const std::string& nodes, const std::string& groups) {
+    rig.write("job", "JobId=77 SubmitTime=2026-01-01T00:00:00 NodeList=" + nodes + " " + groups +
+                         "Power=\n");
+  };
+  const std::string here = "Nodes=" + rig.host() + " CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0) ";
+  rig.write("bin/scontrol",
+            "#!/bin/bash\ncase $1 in ping) echo ' UP' ;; *) cat " + rig.file("job") + " ;; esac\n");
+  shown(rig.host() + ",localhost",
+        "JOB_GRES=gpu:2 " + here + "Nodes=localhost CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0) ");
+  rig.set_environment("SLURM_JOB_NODELIST", rig.host() + ",localhost");
+  start_and_settle();
+  ASSERT_EQ(rig.last_size(), 2);
+  shown(rig.host(), "JOB_GRES=gpu:1 " + here);
+  ::kill(rig.last_trainer(), SIGKILL);
+  ASSERT_TRUE(wait_until([&] { return rig.launches() == 2; }));
+  EXPECT_EQ(rig.last_size(), 1);
+  EXPECT_TRUE(steps_on());
+  EXPECT_TRUE(
+      wait_until([&] { return controller.registrations().back().allocations.size() == 1; }));
+}
+
 TEST_F(Run, AKilledAgentTakesItsTrainerAlongAndTheNextGoesOn) {
   start_and_settle();
   grow();
