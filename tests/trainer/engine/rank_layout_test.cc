@@ -71,6 +71,36 @@ TEST(RankLayout, SendsAndReceivesPairByPeerAndTag) {
   for (const auto& [key, value] : balance) EXPECT_EQ(value, 0);
 }
 
+planner::Action action(planner::ActionKind kind, int micro_batch, int slot = 0) {
+  return {kind, micro_batch, 0, -1, slot};
+}
+
+// Two micro-batches on one rank: each one's workspace lasts from its Recompute to its Wgrad.
+TEST(RankLayout, WorkspacesLastUntilTheirLastReader) {
+  using K = planner::ActionKind;
+  TrainConfig config = toy_config(2, 2);
+  planner::Plan plan = regular(config, 1, 1, 1);
+  plan.schedule = "explicit";
+  plan.explicit_actions = {
+      {{action(K::kForward, 0, 0), action(K::kForward, 1, 1), action(K::kRecompute, 0, 0),
+        action(K::kBackward, 0, 0), action(K::kRecompute, 1, 1), action(K::kWgrad, 0, 0),
+        action(K::kBackward, 1, 1), action(K::kWgrad, 1, 1), action(K::kReduce, 0),
+        action(K::kStep, 0)}}};
+  const auto layout = make_rank_layout(config, plan, 0);
+  ASSERT_TRUE(layout.ok()) << layout.status().to_string();
+  EXPECT_TRUE(layout->split_backward);
+  EXPECT_EQ(layout->workspaces, 2);
+  std::vector<int> workspaces;
+  for (const RankAction& a : layout->actions) workspaces.push_back(a.workspace);
+  EXPECT_EQ(workspaces, (std::vector<int>{-1, -1, 0, 0, 1, 0, 1, 1, -1, -1}));
+
+  // Without a split and without Recompute nothing waits.
+  const auto plain = make_rank_layout(config, regular(config, 1, 1, 1), 0);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->workspaces, 0);
+  EXPECT_FALSE(plain->split_backward);
+}
+
 struct Refusal {
   const char* name;
   std::function<void(TrainConfig&, planner::Plan&)> change;
