@@ -71,6 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"held",
              [](Snapshot& s, Parameters&) {
                s.elastic[0].hold_rule = "paused";
+               s.elastic[0].hold_reason = "by an operator";
                s.elastic[0].steady = false;  // the stronger word is the one recorded
              },
              "paused"},

@@ -153,7 +153,8 @@ TEST(Engine, SlowLayerShowsInTheProfileAndNotInTheBits) {
   EXPECT_GT(slow.layers[2].forward, 4 * slow.layers[1].forward);
   EXPECT_GT(slow.layers[2].backward, 4 * slow.layers[3].backward);
   EXPECT_LT(plain.layers[2].backward, 3 * plain.layers[3].backward);
-  EXPECT_GT(slow.step_seconds, plain.step_seconds);
+  // A step holds four micro-batches of it, whatever else the machine does.
+  EXPECT_GT(slow.step_seconds, slow.layers[2].forward + slow.layers[2].backward);
 }
 
 TEST(Engine, TraceHasEveryAction) {

@@ -111,7 +111,8 @@ TEST_F(TrainerTest, AgentContract) {
   for (std::string line; std::getline(phases, line);) {
     names.push_back((*parse_json(line, "phase"))["phase"]);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"init", "load", "first_step", "save", "stop"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"preparing", "init", "load", "first_step", "saving",
+                                             "save", "stop"}));
   // The trace has a row per rank and events that a viewer can read.
   const auto trace = parse_json(*read_file(path("job/trace.json")), "trace");
   ASSERT_TRUE(trace.ok());
