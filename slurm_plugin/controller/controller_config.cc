@@ -132,6 +132,9 @@ KeySpec log_level_key() {
 }
 
 constexpr int64_t kDay = 86400;
+// slurmctld's PERIODIC_TIMEOUT of 30 s counts twice: it warns when now + 30 s + the time asked for
+// reaches the end, and looks every 30 s (seen: 38 s before the end where 20 s were asked for).
+constexpr int64_t kSignalSlack = 60;
 
 #define FIELD(path) \
   [](ControllerConfig & config) -> auto& { return config.path; }
@@ -199,12 +202,13 @@ Status check_together(const ControllerConfig& config, const std::vector<ConfigEn
         "two looks",
         file, line_of(entries, "RenewSeconds"), config.renew_seconds, config.tick_seconds);
   }
-  if (config.companion_signal_seconds >= config.renew_seconds) {
+  if (config.companion_signal_seconds > 0 &&
+      config.renew_seconds < config.companion_signal_seconds + kSignalSlack) {
     return invalid_argument(
-        "{}:{}: CompanionSignalSeconds={} must be below RenewSeconds={}: companions would be told "
-        "to leave before the renewal",
+        "{}:{}: CompanionSignalSeconds={} must be at least {} s below RenewSeconds={}: slurmctld "
+        "looks every 30 s and signals up to {} s early, before the renewal",
         file, line_of(entries, "CompanionSignalSeconds"), config.companion_signal_seconds,
-        config.renew_seconds);
+        kSignalSlack, config.renew_seconds, kSignalSlack);
   }
   if (config.companion_preemptable && config.companion_partition.empty() &&
       config.companion_qos.empty()) {

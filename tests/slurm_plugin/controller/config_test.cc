@@ -92,6 +92,8 @@ TEST(ControllerConfig, RefusesWithFileAndLine) {
       {"LeaseSeconds=100\nRenewSeconds=100\n", "f:2:", "below LeaseSeconds"},
       {"TickSeconds=100\n", "f:1:", "twice TickSeconds"},
       {"CompanionSignalSeconds=120\n", "f:1:", "below RenewSeconds"},
+      {"LeaseSeconds=60\nRenewSeconds=30\nCompanionSignalSeconds=20\n",
+       "f:3:", "below RenewSeconds"},
       {"\nCompanionPreemptable=yes\n", "f:2:", "CompanionPartition"},
   };
   for (const Bad& bad : cases) {

@@ -200,6 +200,59 @@ TEST_F(EngineCommands, AllIsForOperatorsAndLeavesTheOwnersPausesAlone) {
             3);
 }
 
+// slurmctld once began with Enabled=no, or a broken flextrain.conf, and left what an earlier run
+// had out to its leases.
+TEST_F(EngineCommands, StartedSwitchedOffWhatIsOutComesBackInGoodOrder) {
+  begin(3);
+  const uint32_t id = steady_base();
+  grow(id);
+  rig.config.enabled = false;
+  rig.start();
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "shrinking");
+  EXPECT_THAT(rig.cluster.cancelled(), IsEmpty());  // the agent has its say first
+  TestAgent agent(rig, id);
+  EXPECT_EQ(agent.register_base()->answer_->error, "");
+  const auto poll = agent.poll(0);
+  ASSERT_TRUE(poll->answered());
+  const protocol::Order order = order_of(*poll);
+  EXPECT_EQ(order.kind, protocol::OrderKind::kShrink);
+  EXPECT_EQ(gpus_of(order.allocations), 8);
+  agent.report(order.order_id, true, order.allocations, 0);
+  agent.report(order.order_id, true, order.allocations, 4);
+  rig.step(1);
+  EXPECT_EQ(held(id), 8);
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(rig.scalings().back().outcome, "done");
+}
+
+TEST_F(EngineCommands, StartedSwitchedOffAndNoAgentComesTheCompanionsGoAllTheSame) {
+  begin(3);
+  grow(steady_base());
+  rig.config.enabled = false;
+  rig.start();
+  for (int64_t waited = 0; waited <= rig.config.shrink_timeout + 20; waited += 10) rig.step(10);
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+}
+
+TEST_F(EngineCommands, TheWatchdogsHoldStopsGrowthAndNothingElse) {
+  begin(3);
+  const uint32_t id = steady_base();
+  rig.config.policy.max_growth = 2;
+  rig.engine->set_config(rig.config);
+  grow(id);
+  rig.config.policy.max_growth = 4;
+  rig.engine->set_config(rig.config);
+  rig.engine->hold_all({"watchdog", "a tick took 31.0 s"});
+  rig.step(10);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(held(id), 16);
+  EXPECT_EQ(newest(id).rule, "watchdog");
+  rig.submit(2002, 16, 2, false);
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "shrinking");
+}
+
 TEST_F(EngineCommands, NonsenseIsRefused) {
   begin(1);
   EXPECT_THAT(message(*say("pause", 4711, 0)), HasSubstr("no running elastic job"));

@@ -99,6 +99,23 @@ TEST_F(EngineTest, AnAgentsFailedReportRollsBack) {
   EXPECT_EQ(rig.decisions().back().rule, "failure-pause");
 }
 
+// An order that nobody fetched once held its GPUs for all of GrowTimeout.
+TEST_F(EngineTest, AnOrderThatNobodyFetchesRollsBackSooner) {
+  begin(2);
+  const uint32_t id = steady_base();
+  TestAgent agent(rig, id);
+  rig.step();
+  register_companions();
+  ASSERT_EQ(rig.state(id), "switching");
+  for (int64_t waited = 0; waited < rig.config.agent_timeout + 20; waited += 10) {
+    agent.progress(1, 100000, 1, 8);  // alive, but it does not poll
+    rig.step(10);
+  }
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_THAT(rig.scalings().back().reason, HasSubstr("did not fetch"));
+}
+
 TEST_F(EngineTest, AnUnconfirmedGrowthRollsBackAfterTheTimeout) {
   begin(2);
   const uint32_t id = steady_base();
