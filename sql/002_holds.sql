@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- Who forbids a job to grow until further notice; job_id 0 (submit_time 0): all jobs. A hold is the
--- job's, not one run's: it outlives a requeue.
+-- Who forbids a job to grow until further notice; job_id 0 (submit_time 0): all jobs. A requeue
+-- gives the job another submit_time: the controller moves the row along.
 CREATE TABLE holds (
   cluster TEXT NOT NULL,
   job_id INTEGER NOT NULL,

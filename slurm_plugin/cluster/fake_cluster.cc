@@ -95,6 +95,7 @@ void FakeCluster::requeue(uint32_t job_id) {
   release(job);
   job.state = JobState::kPending;
   job.restart_count += 1;
+  job.submit_time = now_;
   job.start_time = job.end_time = 0;
   schedule();
 }

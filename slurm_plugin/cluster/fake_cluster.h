@@ -34,7 +34,7 @@ class FakeCluster : public Cluster {
   void set_clock(int64_t by);  // the time of day jumps; nothing happens meanwhile
   void purge();                // ended jobs are forgotten, as after MinJobAge
   void finish(uint32_t job_id, int exit_code = 0);  // the job ends by itself
-  void requeue(uint32_t job_id);                    // same id, restart count + 1, pending again
+  void requeue(uint32_t job_id);                    // same id, restart count + 1, submitted now
   void forget(uint32_t job_id);                     // as a slurmctld that died before saving it
   void suspend(uint32_t job_id, bool stop);         // or resume; it keeps what it holds
   void fail_node(const std::string& name);          // its jobs end, it is down

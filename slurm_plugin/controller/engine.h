@@ -141,6 +141,7 @@ class Engine {
   Hold hold_of(const ManagedJob& job) const;
   std::string off_reason(const ManagedJob& job) const;
   store::JobKey all_jobs() const;  // the key of a hold on all of them
+  void carry_hold(const store::JobKey& key, uint32_t user_id);
   Result<std::string> pause(ManagedJob* job, uid_t uid, const std::string& who);
   Result<std::string> resume(ManagedJob* job, uid_t uid, const std::string& who);
   store::DecisionRow command_row(std::string_view action, const ManagedJob* job, uid_t uid,

@@ -171,6 +171,26 @@ Result<std::string> Engine::resume(ManagedJob* job, uid_t uid, const std::string
   return text;
 }
 
+// A requeue gives a job another submit time (and the next restart count): the hold goes with it.
+void Engine::carry_hold(const store::JobKey& key, uint32_t user_id) {
+  const auto old = std::find_if(holds_.begin(), holds_.end(), [&](const store::HoldRow& hold) {
+    return hold.job_id == key.job_id && hold.cluster == key.cluster;
+  });
+  if (key.restart_count == 0 || old == holds_.end() || old->submit_time == key.submit_time) return;
+  // A number that was given anew is somebody else's job, or at least no requeue of this one.
+  const auto before = store_.queries().latest_job(key.job_id);
+  if (!before.ok() || before->user_id != user_id || before->key.submit_time != old->submit_time) {
+    return;
+  }
+  const store::HoldRow gone = *old;
+  old->submit_time = key.submit_time;
+  note_error(store_.transaction([&]() -> Status {
+    RETURN_IF_ERROR(store_.remove_hold(gone));
+    return store_.put_hold(*old);
+  }),
+             "storing a pause");
+}
+
 store::DecisionRow Engine::command_row(std::string_view action, const ManagedJob* job, uid_t uid,
                                        const std::string& who) const {
   store::DecisionRow row;

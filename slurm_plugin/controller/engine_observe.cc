@@ -93,6 +93,7 @@ ManagedJob* Engine::adopt(const JobRecord& record) {
   job->deadline = deadline_of(*job);
   log_info("job {} of {}: elastic ({}), {} GPUs, at most {}", record.job_id, record.user_name,
            job->row.mode, job->row.base_gpus, job->row.max_gpus);
+  carry_hold(key, record.user_id);
   persist(*job);
   jobs_.push_back(std::move(job));
   return jobs_.back().get();

@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The controller inside a real slurmctld: people pause and resume, its database is deleted under it,
+# slurmctld starts with elasticity switched off.
+# shellcheck disable=SC2016,SC2317 # cases are called by name; their scripts expand in the job
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/e2e/flextrain_lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/flextrain_lib.sh"
+
+flextrain_cluster "$(flextrain_conf Gate=none RemainingTimeGuard=no)" --gpus 1
+eval "$(vc env)"
+prepare_training alice
+
+# The cases' common elastic job, grown. A failed case cancels all jobs: the next starts it again.
+grown_job() {
+  local job
+  job=$(cat "$VC_ROOT/grown.id" 2>/dev/null) || job=0
+  if ! job_is "$job" RUNNING; then
+    job=$(train alice grown "--elastic --elastic-max=3x -N2 --gres=gpu:1" --set injection.layer_seconds=0.001)
+    echo "$job" >"$VC_ROOT/grown.id"
+  fi
+  wait_grown alice "$job" >&2
+  echo "$job"
+}
+diag() { sflex_rows alice diag | jq -r --arg k "$1" '.[$k]'; }
+diag_is() { [ "$(diag "$1")" = "$2" ]; }
+companions() { sflex_rows alice companions | jq -r .job_id | sort; }
+shrunk() { [ "$(job_field alice "$1" held_gpus)" = 2 ]; }
+held_by() { [ "$(job_field alice "$1" hold)" = "$2" ]; }
+
+test_diag() {
+  local key
+  grown_job >/dev/null
+  assert_eq ok "$(diag watchdog)" "watchdog"
+  for key in tick_last_seconds tick_p50_seconds tick_p99_seconds tick_max_seconds rpc_slowest_seconds memory_bytes; do
+    assert_le "$(diag "$key")" 1e10 "$key"
+  done
+  echo "# ticks: p50 $(diag tick_p50_seconds) s, p99 $(diag tick_p99_seconds) s, longest $(diag tick_max_seconds) s; slowest RPC: $(diag rpc_slowest) $(diag rpc_slowest_seconds) s; slurmctld: $(diag memory_bytes) bytes"
+}
+
+test_pause() {
+  local job rigid
+  job=$(grown_job)
+  assert_contains "$(user bob sflex pause "$job" 2>&1)" "no running elastic job $job of yours"
+  assert_contains "$(user bob sflex pause all 2>&1)" "only root and SlurmUser"
+  assert_contains "$(user alice sflex pause "$job")" "no growth until resumed"
+  wait_for 20 "the job is shown as paused" held_by "$job" paused
+  rigid=$(submit bob -N4 --gres=gpu:1 -o /dev/null --wrap 'sleep 600')
+  wait_for 60 "the paused job gives back" shrunk "$job"
+  wait_job "$rigid" RUNNING 60
+  as bob scancel "$rigid"
+  wait_job "$rigid" CANCELLED
+  sleep 10 # five rounds with idle GPUs
+  shrunk "$job" || fail "the paused job grew"
+  assert_contains "$(user alice sflex decisions -j "$job" -k pause)" "alice (uid"
+  assert_contains "$(user alice sflex resume "$job")" "may grow again"
+  wait_grown alice "$job"
+}
+
+test_database() {
+  local job before step
+  job=$(grown_job)
+  before=$(companions)
+  step=$(last_step alice grown)
+  rm -f "$VC_ROOT"/state/flextrain.db*
+  wait_for 20 "the database is made anew" test -s "$VC_ROOT/state/flextrain.db"
+  wait_for 20 "sflex sees the job" is_grown alice "$job"
+  assert_eq "$before" "$(companions)" "companions"
+  step_beyond alice grown "$step" || wait_for 30 "training goes on" step_beyond alice grown "$step"
+  assert_contains "$(ctld_log)" "was deleted while in use"
+  assert_eq "" "$(diag database_fault)" "fault"
+  job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
+}
+
+test_starts_switched_off() {
+  local job conf=$VC_SLURM_ETC/flextrain.conf keep
+  job=$(grown_job)
+  keep=$(cat "$conf")
+  printf '%s\nEnabled=no\n' "$keep" >"$conf"
+  restart_ctld >/dev/null
+  wait_for 90 "the companions are given back" shrunk "$job"
+  job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
+  assert_contains "$(user alice sflex decisions -j "$job" -k shrink)" disabled
+  assert_contains "$(sflex_rows alice decisions -j "$job" -k shrink | tail -n 1)" '"outcome":"done"' "in good order"
+  printf '%s\n' "$keep" >"$conf"
+  vc exec ctl scontrol reconfigure
+  wait_grown alice "$job"
+}
+
+e2e_case "sflex diag shows how the controller is" test_diag
+e2e_case "sflex pause and resume" test_pause
+e2e_case "the database is deleted under a grown job" test_database
+e2e_case "slurmctld starts with Enabled=no" test_starts_switched_off
+e2e_done
