@@ -28,6 +28,7 @@ diag_is() { [ "$(diag "$1")" = "$2" ]; }
 companions() { sflex_rows alice companions | jq -r .job_id | sort; }
 shrunk() { [ "$(job_field alice "$1" held_gpus)" = 2 ]; }
 held_by() { [ "$(job_field alice "$1" hold)" = "$2" ]; }
+newest_shrink_done() { [ "$(sflex_rows alice decisions -a -j "$1" -k shrink | tail -n 1 | jq -r .outcome)" = "done" ]; }
 
 test_diag() {
   local key
@@ -82,7 +83,7 @@ test_starts_switched_off() {
   wait_for 90 "the companions are given back" shrunk "$job"
   job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
   assert_contains "$(user alice sflex decisions -j "$job" -k shrink)" disabled
-  assert_contains "$(sflex_rows alice decisions -j "$job" -k shrink | tail -n 1)" '"outcome":"done"' "in good order"
+  wait_for 30 "the shrink is done, in good order" newest_shrink_done "$job"
   printf '%s\n' "$keep" >"$conf"
   vc exec ctl scontrol reconfigure
   wait_grown alice "$job"
