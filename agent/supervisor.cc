@@ -204,6 +204,7 @@ void Supervisor::tick() {
 // Kills a trainer that gives no sign of life. Who is to blame on_exit_of_hung() asks.
 void Supervisor::check_liveness(Clock::time_point now) {
   if (!process_ || state_ == State::kKilling || state_ == State::kBackoff) return;
+  if (now - last_turn_ > kSuspended) return liveness_.excuse(now);  // stopped in this very turn
   const std::optional<double> silent = liveness_.hangs(now);
   if (!silent) return;
   if (const Status writable = control_dir_.check_writable(); !writable.ok()) {
