@@ -9,6 +9,13 @@ settled() { case $(store_value state) in steady | ended) ;; *) return 1 ;; esac 
 restarted() { [ "$(job_value "$JOB" Restarts)" -ge 1 ] 2>/dev/null; }
 job_gone() { ! on ctl scontrol show job "$JOB" >/dev/null 2>&1; }
 
+left_its_nodes() { restarted || job_is "$JOB" PENDING; }
+# Slurm lets a requeued job wait for two minutes; nobody does here.
+started_again() {
+  ! job_is "$JOB" PENDING || on ctl scontrol update "jobid=$JOB" starttime=now 2>/dev/null
+  restarted && job_is "$JOB" RUNNING
+}
+
 # From here the training may run at full speed to its end.
 let_it_run() {
   rm -f "$CELL_DIR/hold/slow"
@@ -65,7 +72,7 @@ run_cell() {
   FAULT=$1 PHASE=$2 CELL=${1}_$2
   JOB='' RIGID='' BLOCKER='' WHAT='' RECOVERED='' REDONE=0 PROBE='' HEALED=0 BLOCKED=0 BUSY=0 RIGID_WAIT=''
   CELL_DIR=$(home alice)/train/$CELL
-  rm -rf "$CELL_DIR"
+  rm -rf "$CELL_DIR" "$GATES/launches"
   CELL_BEGIN=$EPOCHREALTIME
   seed_cell "$CELL" "$SEED"
   outcome=$(cell_outcome "$FAULT" "$PHASE")
@@ -89,7 +96,9 @@ run_cell() {
       case $outcome in
         exact) expect_exact ;;
         requeued)
-          if wait_until_quiet 90 restarted; then expect_exact; else note_failure "the job was not started again"; fi
+          wait_until_quiet 90 left_its_nodes
+          STEP_BEFORE=$(step_now)
+          if wait_until_quiet 60 started_again; then expect_exact; else note_failure "the job was not started again: $(job_value "$JOB" Reason)"; fi
           ;;
         *) expect_end "${outcome^^}" ;;
       esac

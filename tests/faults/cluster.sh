@@ -10,9 +10,10 @@ RIGID_BOUND=$((FAULT_SHRINK_TIMEOUT + 10 + 5)) # ShrinkTimeout + KillWait + a ro
 CLUSTER_KIND=
 
 GATE_SCRIPT='#!/bin/bash
-# Waits while the gate is closed, a minute at most (a test that died must not hold a node).
+# Jobs younger than the one that the gate names wait while it is closed, a minute at most (a test that
+# died must not hold a node).
 gate=%s/%s.$(hostname -s)
-if [ -e "$gate" ]; then
+if [ -e "$gate" ] && [ "${SLURM_JOB_ID:-0}" -gt "$(cat "$gate")" ]; then
   echo "${SLURM_JOB_ID:-}" >"$gate.here"
   end=$((SECONDS + 60))
   while [ -e "$gate" ] && [ "$SECONDS" -lt "$end" ]; do sleep 0.1; done
@@ -40,8 +41,10 @@ write_gates() {
 SH
   cat >"$GATES/mpirun" <<SH
 #!/bin/bash
-# Between two trainers: waits while the launch gate is closed.
-if [ -e "$GATES/launch" ]; then
+# Between two trainers: launches after the one that the gate names wait while it is closed.
+count=\$((\$(cat "$GATES/launches" 2>/dev/null || echo 0) + 1))
+echo \$count >"$GATES/launches"
+if [ -e "$GATES/launch" ] && [ \$count -gt "\$(cat "$GATES/launch")" ]; then
   : >"$GATES/launch.here"
   end=\$((SECONDS + 120))
   while [ -e "$GATES/launch" ] && [ "\$SECONDS" -lt "\$end" ]; do sleep 0.05; done
@@ -102,12 +105,12 @@ open_gates() {
   local file
   for file in "$GATES"/*; do
     case ${file##*/} in
-      prolog | epilog | task-prolog | mpirun) ;;
+      prolog | epilog | task-prolog | mpirun | launches) ;;
       *.here) ;;
       *) rm -f "$file" ;;
     esac
   done
-  [ -z "${CELL_DIR:-}" ] || rm -f "$CELL_DIR/hold/"{save,last-save,init}
+  [ -z "${CELL_DIR:-}" ] || rm -f "$CELL_DIR/hold/"{save,last-save,init-4}
 }
 
 # Healers: functions that families add, called at each mending (must be quick where nothing is wrong).
@@ -116,30 +119,38 @@ SLURM_HEALERS=() # those that need a slurmctld that answers
 
 all_nodes_idle() { [ "$(on ctl sinfo -h -N -p main -o %T 2>/dev/null | grep -cx idle)" -eq $FAULT_NODES ]; }
 
+# Every daemon of Slurm runs and answers.
+mend_daemons() {
+  local i
+  on ctl pkill -CONT -x 'slurmctld|munged'
+  on ctl pgrep -x munged >/dev/null || start_munged ctl || return 1
+  on ctl pgrep -x slurmctld >/dev/null || vc start-ctld
+  for ((i = 1; i <= FAULT_NODES; i++)); do
+    if ! vc exec n$i pgrep -x munged >/dev/null 2>&1 || ! vc exec n$i pgrep -x slurmd >/dev/null 2>&1; then
+      vc kill n$i
+      vc start n$i || return 1
+    fi
+    on n$i pkill -CONT .
+  done
+  wait_until_quiet 30 ctld_answers
+}
+mend_nodes() { for node in n1 n2 n3 n4; do resume_node $node; done; }
+# A node that answers comes back by itself (ReturnToService=2); then there is nothing to resume.
+resume_node() { case $(node_state "$1") in *down* | *drain* | *drng*) on ctl scontrol update "nodename=$1" state=resume ;; esac }
+
 cluster_mend() {
-  local node file changed=no healer
+  local file changed=no healer
   open_gates
   rm -f "$MARKS"/*
   vc exec ctl true 2>/dev/null || return 1
   for healer in ${HEALERS[@]+"${HEALERS[@]}"}; do "$healer" || return 1; done
-  on ctl pkill -CONT -x 'slurmctld|munged'
   for file in slurm flextrain; do
     if ! cmp -s "$VC_ROOT/$file.conf.good" "$VC_ROOT/etc/nodes/slurm/$file.conf"; then
       cp "$VC_ROOT/$file.conf.good" "$VC_ROOT/etc/nodes/slurm/$file.conf"
       changed=yes
     fi
   done
-  on ctl pgrep -x munged >/dev/null || start_munged ctl || return 1
-  on ctl pgrep -x slurmctld >/dev/null || vc start-ctld
-  for ((i = 1; i <= FAULT_NODES; i++)); do
-    node=n$i
-    if ! vc exec $node pgrep -x munged >/dev/null 2>&1 || ! vc exec $node pgrep -x slurmd >/dev/null 2>&1; then
-      vc kill $node
-      vc start $node || return 1
-    fi
-    on $node pkill -CONT .
-  done
-  wait_until_quiet 30 ctld_answers || return 1
+  mend_daemons || return 1
   [ $changed = no ] || on ctl scontrol reconfigure
   for healer in ${SLURM_HEALERS[@]+"${SLURM_HEALERS[@]}"}; do "$healer" || return 1; done
   on ctl scancel --user alice
@@ -148,11 +159,7 @@ cluster_mend() {
     on ctl squeue
     return 1
   }
-  for ((i = 1; i <= FAULT_NODES; i++)); do
-    case $(node_state n$i) in
-      *drain* | *down* | *DOWN* | *DRAIN*) on ctl scontrol update nodename=n$i state=resume ;;
-    esac
-  done
+  mend_nodes
   wait_until_quiet 40 all_nodes_idle || {
     on ctl sinfo -N
     return 1

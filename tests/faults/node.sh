@@ -40,7 +40,7 @@ fault base-host-down requeued "the batch host set down by an operator, back when
 inject_base_host_down() { on ctl scontrol update "nodename=$BASE_HOST" state=down reason=fault; }
 heal_base_host_down() {
   wait_until_quiet 60 not_running_there || return 1
-  on ctl scontrol update "nodename=$BASE_HOST" state=resume
+  resume_node "$BASE_HOST"
 }
 
 # ---- a node of a companion ---------------------------------------------------------------------
@@ -71,7 +71,7 @@ skip_companion_node_down() { needs_companion_job "$1"; }
 inject_companion_node_down() { pick_companion && on ctl scontrol update "nodename=$COMPANION_NODE" state=down reason=fault; }
 heal_companion_node_down() {
   wait_until_quiet 5 false
-  on ctl scontrol update "nodename=$COMPANION_NODE" state=resume
+  resume_node "$COMPANION_NODE"
 }
 
 # ---- companions that do not come to life ----------------------------------------------------------
@@ -95,7 +95,7 @@ heal_companion_prolog_fails() {
   wait_until_quiet 60 growth_failed || status=1
   rm -f "$MARKS"/prolog-fails.*
   for node in $OTHER_NODES; do
-    [[ $(node_state "$node") != *dra* ]] || on ctl scontrol update "nodename=$node" state=resume
+    resume_node "$node"
   done
   return $status
 }

@@ -15,10 +15,10 @@ agent_line() { # the usual line of an elastic job's script
   echo "flextrain-agent run --mpirun $GATES/mpirun -- flextrain-trainer train ../job.toml ${TRAIN_SETS[*]} --set injection.hold_dir=$CELL_DIR/hold"
 }
 
-# submit_cell_job CELL [SBATCH-OPTION…]; script on stdin. Prints the job's id.
+# submit_cell_job CELL [SBATCH-OPTION…]; script on stdin. Prints the job's id. alice's, or JOB_OWNER's.
 submit_cell_job() {
-  local name=$1 dir
-  dir=$(home alice)/train/$name
+  local name=$1 owner=${JOB_OWNER:-alice} dir
+  dir=$(home "$owner")/train/$name
   mkdir -p "$dir"
   {
     echo '#!/bin/bash'
@@ -26,8 +26,8 @@ submit_cell_job() {
     cat
   } >"$dir/job.sh"
   mkdir -p "$dir/hold"
-  on ctl chown -R alice: "$dir"
-  user alice sbatch --parsable "train/$name/job.sh"
+  on ctl chown -R "$owner:" "$dir"
+  user "$owner" sbatch --parsable "train/$name/job.sh"
 }
 
 # The straight run's digest, once per cluster.
@@ -65,10 +65,12 @@ store_state_is() { [ "$(store_value state)" = "$1" ]; }
 registered_companion() { sflex_rows slurm companions -j "$JOB" 2>/dev/null | jq -e 'select(.state == "registered")' >/dev/null; }
 trains_grown() { [ "$(gpus_now)" -gt 2 ] && store_state_is steady; }
 gate_reached() { [ -e "$1.here" ]; }
-close_gate() { : >"$1"; }
-prolog_gates_reached() {
-  local node
-  for node in $OTHER_NODES; do gate_reached "$GATES/prolog.$node" || return 1; done
+close_gate() { echo "${2:-0}" >"$1"; } # GATE [BEYOND]: what is beyond that job or launch waits
+close_node_gates() { for node in n1 n2 n3 n4; do close_gate "$GATES/$1.$node" "$2"; done; }
+nodes_waiting() { # GATE COUNT: in so many nodes' prologs or epilogs somebody waits
+  local node count=0
+  for node in n1 n2 n3 n4; do ! gate_reached "$GATES/$1.$node" || count=$((count + 1)); done
+  [ $count -ge "$2" ]
 }
 
 # arrive SECONDS WHAT CMD…: waits; says what is missing.
@@ -79,17 +81,21 @@ arrive() {
 }
 
 start_cell_job() {
-  local extra=()
   if has_hook script "$FAULT"; then
-    JOB=$(hook script "$FAULT" | submit_cell_job "$CELL" --elastic --elastic-max=2x)
+    JOB=$(hook script "$FAULT" | submit_cell_job "$CELL" --elastic --elastic-max=2x --hold)
   else
-    JOB=$(echo "exec $(agent_line)" | submit_cell_job "$CELL" --elastic --elastic-max=2x)
+    JOB=$(echo "exec $(agent_line)" | submit_cell_job "$CELL" --elastic --elastic-max=2x --hold)
   fi
   [ -n "$JOB" ] || {
     note_failure "the elastic job cannot be submitted"
     return 1
   }
-  arrive 40 "the first step" at_least_step 1 || return 1
+  case $PHASE in # the companions are the next jobs
+    companions-pending) close_node_gates prolog "$JOB" ;;
+    companions-ready) close_node_gates prolog $((JOB + 1)) ;;
+  esac
+  on ctl scontrol release "$JOB"
+  arrive 60 "the first step" at_least_step 1 || return 1
   BASE_NODES=$(on ctl scontrol show hostnames "$(job_value "$JOB" NodeList)" | xargs)
   BASE_HOST=$(job_value "$JOB" BatchHost)
   OTHER_NODES=$(for n in n1 n2 n3 n4; do [[ " $BASE_NODES " == *" $n "* ]] || echo $n; done | xargs)
@@ -97,7 +103,6 @@ start_cell_job() {
 }
 
 reach_phase() {
-  local node first
   mkdir -p "$CELL_DIR/hold"
   close_gate "$CELL_DIR/hold/slow"
   case $PHASE in
@@ -106,6 +111,8 @@ reach_phase() {
       arrive 20 "the blocker" job_is "$BLOCKER" RUNNING || return 1
       ;;
     switching-saving) close_gate "$CELL_DIR/hold/save" ;;
+    switching-stopped) close_gate "$GATES/launch" 1 ;;
+    switching-relaunching) close_gate "$CELL_DIR/hold/init-4" ;;
   esac
   start_cell_job || return 1
   case $PHASE in
@@ -114,14 +121,11 @@ reach_phase() {
       return
       ;;
     companions-pending)
-      for node in $OTHER_NODES; do close_gate "$GATES/prolog.$node"; done
-      arrive 60 "companions in their prolog" prolog_gates_reached
+      arrive 60 "companions in their prolog" nodes_waiting prolog 2
       return
       ;;
     companions-ready)
-      first=${OTHER_NODES%% *}
-      close_gate "$GATES/prolog.$first"
-      arrive 60 "a companion in its prolog" gate_reached "$GATES/prolog.$first" &&
+      arrive 60 "a companion in its prolog" nodes_waiting prolog 1 &&
         arrive 30 "a companion's registration" registered_companion
       return
       ;;
@@ -130,13 +134,11 @@ reach_phase() {
       return
       ;;
     switching-stopped)
-      close_gate "$GATES/launch"
       arrive 60 "the launch" gate_reached "$GATES/launch"
       return
       ;;
     switching-relaunching)
-      close_gate "$CELL_DIR/hold/init"
-      arrive 60 "the new trainer" gate_reached "$CELL_DIR/hold/init"
+      arrive 60 "the new trainer" gate_reached "$CELL_DIR/hold/init-4"
       return
       ;;
   esac
@@ -150,19 +152,14 @@ reach_phase() {
       return
       ;;
     shrinking-saving) close_gate "$CELL_DIR/hold/save" ;;
-    shrinking-stopped) close_gate "$GATES/launch" ;;
-    shrinking-releasing) for node in $OTHER_NODES; do close_gate "$GATES/epilog.$node"; done ;;
+    shrinking-stopped) close_gate "$GATES/launch" "$(cat "$GATES/launches")" ;;
+    shrinking-releasing) close_node_gates epilog "$JOB" ;;
   esac
   RIGID=$(submit bob -N1 --ntasks-per-node=1 --gres=gpu:1 -o "rigid-%j.txt" --wrap 'date +%s.%N; sleep 900')
   RIGID_FROM=$EPOCHREALTIME
   case $PHASE in
     shrinking-saving) arrive 30 "the save" gate_reached "$CELL_DIR/hold/save" ;;
     shrinking-stopped) arrive 30 "the launch" gate_reached "$GATES/launch" ;;
-    shrinking-releasing) arrive 40 "a companion in its epilog" epilog_gate_reached ;;
+    shrinking-releasing) arrive 40 "a companion in its epilog" nodes_waiting epilog 1 ;;
   esac
-}
-epilog_gate_reached() {
-  local node
-  for node in $OTHER_NODES; do ! gate_reached "$GATES/epilog.$node" || return 0; done
-  return 1
 }

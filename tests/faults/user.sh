@@ -15,8 +15,8 @@ refused() {
 fault base-scancel cancelled "scancel of the base by its owner"
 inject_base_scancel() { as alice scancel "$JOB"; }
 
-fault base-hold exact "scontrol hold of the running base: Slurm refuses"
-inject_base_hold() { refused as alice scontrol hold "$JOB"; }
+fault base-hold exact "scontrol hold of the running base: Slurm takes it, to no effect"
+inject_base_hold() { as alice scontrol hold "$JOB"; }
 
 fault base-requeue requeued "scontrol requeue of the base by its owner"
 inject_base_requeue() { as alice scontrol requeue "$JOB"; }
@@ -72,9 +72,9 @@ fault companion-scancel exact "scancel of a companion by its owner"
 skip_companion_scancel() { needs_companion_job "$1"; }
 inject_companion_scancel() { pick_companion && as alice scancel "$COMPANION"; }
 
-fault companion-hold exact "scontrol hold of a companion: Slurm refuses"
+fault companion-hold exact "scontrol hold of a companion"
 skip_companion_hold() { needs_companion_job "$1"; }
-inject_companion_hold() { pick_companion && refused as alice scontrol hold "$COMPANION"; }
+inject_companion_hold() { pick_companion && { as alice scontrol hold "$COMPANION" || echo "refused"; }; }
 
 fault companion-requeue exact "scontrol requeue of a companion"
 skip_companion_requeue() { needs_companion_job "$1"; }

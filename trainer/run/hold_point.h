@@ -5,7 +5,7 @@
 //
 //   save           in the save that a signal asked for: every layer is written, nothing is in place
 //   last-save      the same in the save of the last step
-//   init           after "init", before the newest checkpoint is looked for
+//   init-RANKS     after "init" on so many ranks, before the newest checkpoint is looked for
 //
 // While hold_dir/slow exists, every step takes at least kSlowStep seconds.
 #pragma once

@@ -94,7 +94,7 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
                planner::numerics_name(session.config.numerics), session.fingerprint);
     control.mark("init");
   }
-  HoldPoint(session.config.hold_dir).wait("init");
+  HoldPoint(session.config.hold_dir).wait(fmt::format("init-{}", world.size()));
   std::optional<FileLock> lock;  // rank 0's, to the end of the run
   ASSIGN_OR_RETURN(const TrainingCursor cursor,
                    load_state(world, options, session, **engine, lock));
