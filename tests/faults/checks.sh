@@ -126,7 +126,7 @@ check_rigid() { # FROM: the moment from which its bound counts
     excused rigid || note_failure "the rigid job did not start: $(job_value "$RIGID" Reason)"
     return
   fi
-  RIGID_WAIT=$(awk -v a="$1" -v b="$(head -n 1 "$(home bob)/rigid-$RIGID.txt")" 'BEGIN { d = b - a; printf "%.1f", d > 0 ? d : 0 }')
+  RIGID_WAIT=$(awk -v a="$1" -v b="$(head -n 1 "$(home bob)/rigid-$RIGID.txt")" 'BEGIN { d = b - a; printf "%.1f", (d > 0 ? d : 0) }')
   excused rigid && return
   awk -v w="$RIGID_WAIT" -v b="$RIGID_BOUND" 'BEGIN { exit !(w > b) }' &&
     note_failure "the rigid job waited $RIGID_WAIT s, bound $RIGID_BOUND s"

@@ -78,7 +78,7 @@ soak_rigid() {
   [ "$SECONDS" -ge "$SOAK_FAULT_UNTIL" ] || SOAK_RIGID_FAULTY=yes
   file=$(home bob)/rigid-$SOAK_RIGID.txt
   if [ -s "$file" ]; then
-    wait=$(awk -v a="$SOAK_RIGID_FROM" -v b="$(head -n 1 "$file")" 'BEGIN { printf "%.1f", b > a ? b - a : 0 }')
+    wait=$(awk -v a="$SOAK_RIGID_FROM" -v b="$(head -n 1 "$file")" 'BEGIN { printf "%.1f", (b > a ? b - a : 0) }')
     SOAK_RIGIDS=$((SOAK_RIGIDS + 1))
     SOAK_WORST=$(soak_max "$wait" "$SOAK_WORST")
     [ "$SOAK_RIGID_FAULTY" = yes ] || SOAK_WORST_CALM=$(soak_max "$wait" "$SOAK_WORST_CALM")
@@ -88,7 +88,7 @@ soak_rigid() {
   fi
   SOAK_RIGID='' SOAK_NEXT_RIGID=$((SECONDS + 10 + RANDOM % 25))
 }
-soak_max() { awk -v a="$1" -v b="$2" 'BEGIN { print a > b ? a : b }'; }
+soak_max() { awk -v a="$1" -v b="$2" 'BEGIN { print (a > b ? a : b) }'; }
 
 # One fault, against a job that trains; healed before the next.
 soak_fault() {
