@@ -34,10 +34,12 @@ expect_exact() {
   check_gpus
   excused store || wait_until_quiet 75 settled || note_failure "the job does not settle: state '$(store_value state)'"
   let_it_run
+  say_at "at full speed from here"
   if ! wait_until_quiet 120 job_is "$JOB" COMPLETED; then
     note_failure "the job is $(job_state "$JOB") at step $(step_now), not COMPLETED"
     return
   fi
+  say_at "completed"
   RECOVERED=$(seconds_to_recover)
   RECOVERED=${RECOVERED:-$(since "$INJECTED")} # it had nothing left to do but to end
   check_redone
@@ -105,6 +107,7 @@ run_cell() {
       check_companions_gone
       check_store
       check_strays
+      say_at "companions, store and processes checked"
       ! has_hook after "$FAULT" || hook after "$FAULT"
     else
       note_failure "the fault could not be injected"

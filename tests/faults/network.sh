@@ -15,7 +15,7 @@ cut_endpoint() {
 }
 mend_after() { # SECONDS
   open_gates
-  wait_until_quiet "$1" false
+  pause "$1"
   vc mend
 }
 fault endpoint-cut-1 exact "the controller's port unreachable for all agents, 1 s"
@@ -97,7 +97,7 @@ HEALERS+=(mend_clocks)
 
 set_back_after() { # SECONDS DAEMON NODE
   open_gates
-  wait_until_quiet "$1" false
+  pause "$1"
   vc clock "$2" "$3" 0
 }
 

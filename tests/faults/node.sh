@@ -70,12 +70,12 @@ fault companion-node-down exact "a companion's node set down by an operator, bac
 skip_companion_node_down() { needs_companion_job "$1"; }
 inject_companion_node_down() { pick_companion && on ctl scontrol update "nodename=$COMPANION_NODE" state=down reason=fault; }
 heal_companion_node_down() {
-  wait_until_quiet 5 false
+  pause 5
   resume_node "$COMPANION_NODE"
 }
 
 # ---- companions that do not come to life ----------------------------------------------------------
-growth_failed() { sflex_rows slurm decisions -j "$JOB" -k grow | jq -e 'select(.outcome == "rolled-back" or .outcome == "failed")' >/dev/null; }
+growth_failed() { sflex_rows slurm decisions -j "$JOB" -k grow | jq -es 'any(.outcome == "rolled-back" or .outcome == "failed")' >/dev/null; }
 mark_others() { for node in $OTHER_NODES; do : >"$MARKS/$1.$node"; done; }
 # From base-running: the blocker goes, so that the job tries to grow.
 unblock() {

@@ -3,6 +3,17 @@
 # shellcheck disable=SC2034,SC2153 # shared with the other files of this folder
 # Processes and jobs on the nodes of the fault cluster: finding and signalling them.
 
+# As in lib.sh, but kinder to the machine: it rests as long as the question took, 0.2 s at least.
+wait_until_quiet() {
+  local end=$((SECONDS + $1)) asked
+  while asked=${EPOCHREALTIME/./} && ! "${@:2}"; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    asked=$((${EPOCHREALTIME/./} - asked))
+    sleep "$(printf '%d.%06d' $((asked / 1000000)) $((asked < 200000 ? 200000 : asked % 1000000)))"
+  done
+}
+pause() { sleep "$1"; } # a fault's own duration
+
 on() { vc exec "$@"; } # on NODE CMD…, as root
 
 # pids_on NODE PATTERN: processes whose command line matches, seen from inside that node.

@@ -12,7 +12,7 @@ fault base-agent-stop exact "the base's agent stopped (-STOP) for 40 s"
 inject_base_agent_stop() { signal_on "$BASE_HOST" STOP "$PATTERN_BASE_AGENT"; }
 heal_base_agent_stop() {
   local begin=$SECONDS
-  wait_until_quiet 40 false
+  pause 40
   say_at "stopped for $((SECONDS - begin)) s; $(store_value state)"
   signal_on "$BASE_HOST" CONT "$PATTERN_BASE_AGENT"
 }
@@ -67,7 +67,7 @@ fault rank-stop exact "one trainer rank stopped (-STOP) for 10 s"
 skip_rank_stop() { needs_trainer "$1"; }
 inject_rank_stop() { pick_rank && on "$RANK_NODE" kill -STOP "$RANK_PID"; }
 heal_rank_stop() {
-  wait_until_quiet 10 false
+  pause 10
   on "$RANK_NODE" kill -CONT "$RANK_PID" 2>/dev/null || echo "the rank is gone"
 }
 
@@ -76,7 +76,7 @@ inject_mpirun_kill() { signal_on "$BASE_HOST" KILL "$PATTERN_MPIRUN"; }
 fault mpirun-stop exact "mpirun stopped (-STOP) for 10 s"
 inject_mpirun_stop() { signal_on "$BASE_HOST" STOP "$PATTERN_MPIRUN"; }
 heal_mpirun_stop() {
-  wait_until_quiet 10 false
+  pause 10
   signal_on "$BASE_HOST" CONT "$PATTERN_MPIRUN" || echo "mpirun is gone"
 }
 
@@ -98,7 +98,7 @@ fault orted-stop exact "an orted stopped (-STOP) for 10 s"
 skip_orted_stop() { needs_trainer "$1"; }
 inject_orted_stop() { pick_orted && signal_on "$ORTED_NODE" STOP "$PATTERN_ORTED"; }
 heal_orted_stop() {
-  wait_until_quiet 10 false
+  pause 10
   signal_on "$ORTED_NODE" CONT "$PATTERN_ORTED" || echo "the orted is gone"
 }
 
@@ -113,7 +113,7 @@ fault slurmctld-kill exact "kill -9 of slurmctld, back after 5 s"
 excuse_slurmctld_kill() { echo slurmctld; }
 inject_slurmctld_kill() { saved_by_slurm && vc kill-ctld; }
 heal_slurmctld_kill() {
-  wait_until_quiet 5 false
+  pause 5
   vc start-ctld
   wait_until_quiet 30 ctld_answers
 }
@@ -121,7 +121,7 @@ fault slurmctld-stop exact "slurmctld stopped (-STOP) for 15 s"
 excuse_slurmctld_stop() { echo slurmctld; }
 inject_slurmctld_stop() { on ctl pkill -STOP -x slurmctld; }
 heal_slurmctld_stop() {
-  wait_until_quiet 15 false
+  pause 15
   on ctl pkill -CONT -x slurmctld
   wait_until_quiet 30 ctld_answers
 }
@@ -147,25 +147,25 @@ fault munged-ctl-kill exact "kill -9 of the controller's munged, back after 10 s
 excuse_munged_ctl_kill() { echo slurmctld; } # squeue cannot ask
 inject_munged_ctl_kill() { on ctl pkill -KILL -x munged; }
 heal_munged_ctl_kill() {
-  wait_until_quiet 10 false
+  pause 10
   start_munged ctl
 }
 fault munged-ctl-stop exact "the controller's munged stopped (-STOP) for 10 s"
 excuse_munged_ctl_stop() { echo slurmctld; }
 inject_munged_ctl_stop() { on ctl pkill -STOP -x munged; }
 heal_munged_ctl_stop() {
-  wait_until_quiet 10 false
+  pause 10
   on ctl pkill -CONT -x munged
 }
 fault munged-base-kill exact "kill -9 of munged on the base's node, back after 10 s"
 inject_munged_base_kill() { on "$BASE_HOST" pkill -KILL -x munged; }
 heal_munged_base_kill() {
-  wait_until_quiet 10 false
+  pause 10
   start_munged "$BASE_HOST"
 }
 fault munged-base-stop exact "munged on the base's node stopped (-STOP) for 10 s"
 inject_munged_base_stop() { on "$BASE_HOST" pkill -STOP -x munged; }
 heal_munged_base_stop() {
-  wait_until_quiet 10 false
+  pause 10
   on "$BASE_HOST" pkill -CONT -x munged
 }

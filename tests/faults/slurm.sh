@@ -23,7 +23,7 @@ excuse_failover_takeover() { echo slurmctld; }
 inject_failover_takeover() { on ctl scontrol takeover && wait_until_quiet 40 backup_serves; }
 heal_failover_takeover() {
   open_gates
-  wait_until_quiet 8 false
+  pause 8
   vc start-ctld && wait_until_quiet 40 primary_serves
 }
 
@@ -34,7 +34,7 @@ inject_failover_death() { saved_by_slurm && vc kill-ctld; }
 heal_failover_death() {
   open_gates
   wait_until_quiet 60 backup_serves || return 1
-  wait_until_quiet 5 false
+  pause 5
   vc start-ctld && wait_until_quiet 40 primary_serves
 }
 
@@ -54,7 +54,7 @@ goes_on_for() { # SECONDS: the job trains on, as it is
   local step
   open_gates
   step=$(step_now)
-  wait_until_quiet "$1" false
+  pause "$1"
   [ "$(step_now)" -gt "$step" ] || terminal_state || {
     echo "no step in $1 s"
     return 1

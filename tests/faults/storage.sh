@@ -58,7 +58,7 @@ setup_checkpoint_full() { checkpoints_on ck; }
 inject_checkpoint_full() { vc disk ck full; }
 heal_checkpoint_full() {
   open_gates
-  wait_until_quiet 15 false
+  pause 15
   vc disk ck empty
 }
 
@@ -68,7 +68,7 @@ setup_checkpoint_read_only() { checkpoints_on ck; }
 inject_checkpoint_read_only() { wait_until_quiet 20 quietly vc disk ck ro; }
 heal_checkpoint_read_only() {
   open_gates
-  wait_until_quiet 15 false
+  pause 15
   vc disk ck rw
 }
 quietly() { "$@" 2>/dev/null; }
@@ -85,7 +85,7 @@ kind_database_full() { on_disks; }
 inject_database_full() { vc disk db full; }
 heal_database_full() {
   open_gates
-  wait_until_quiet 10 false
+  pause 10
   vc disk db empty
 }
 
@@ -97,7 +97,7 @@ inject_database_read_only() {
   vc disk db ro && vc start-ctld
 }
 heal_database_read_only() {
-  wait_until_quiet 15 false
+  pause 15
   vc disk db rw
   wait_until_quiet 30 ctld_answers
 }
@@ -132,7 +132,7 @@ inject_database_locked() {
 }
 heal_database_locked() {
   open_gates
-  wait_until_quiet 15 false
+  pause 15
   [ "$(cat "$DB.locked")" = 1 ] || {
     cat "$DB.locked"
     return 1
@@ -145,7 +145,7 @@ kind_database_network() { echo netdb; }
 excuse_database_network() { echo slurmctld; }
 inject_database_network() { saved_by_slurm && vc kill-ctld; }
 heal_database_network() {
-  wait_until_quiet 3 false
+  pause 3
   vc start-ctld
   wait_until_quiet 30 ctld_answers
 }
@@ -171,7 +171,7 @@ inject_database_two_controllers() {
   wait_until_quiet 30 ctld_answers
 }
 heal_database_two_controllers() {
-  wait_until_quiet 15 false
+  pause 15
   grep -q 'elsewhere' "$VC_ROOT/log/slurmctld.log" || {
     echo "slurmctld's log does not name the holder"
     return 1
@@ -188,7 +188,7 @@ setup_log_full() {
 inject_log_full() { vc disk log full; }
 heal_log_full() {
   open_gates
-  wait_until_quiet 10 false
+  pause 10
   vc disk log empty
 }
 
@@ -200,7 +200,7 @@ inject_log_read_only() {
   vc disk log ro && vc start-ctld
 }
 heal_log_read_only() {
-  wait_until_quiet 10 false
+  pause 10
   vc disk log rw
   on ctl pkill -USR2 -x slurmctld # as after a rotation: it opens its log again
   wait_until_quiet 30 ctld_answers

@@ -24,7 +24,7 @@ inject_base_requeue() { as alice scontrol requeue "$JOB"; }
 fault base-suspend exact "scontrol suspend of the base, resumed after 10 s"
 inject_base_suspend() { on ctl scontrol suspend "$JOB"; }
 heal_base_suspend() {
-  wait_until_quiet 10 false
+  pause 10
   on ctl scontrol resume "$JOB"
 }
 
@@ -85,7 +85,7 @@ skip_companion_suspend() { only_phases "$1" "no companion is RUNNING" companions
   switching-stopped switching-relaunching grown shrinking-saving ending; }
 inject_companion_suspend() { pick_companion RUNNING && on ctl scontrol suspend "$COMPANION"; }
 heal_companion_suspend() {
-  wait_until_quiet 10 false
+  pause 10
   on ctl scontrol resume "$COMPANION" || echo "it is gone"
 }
 
