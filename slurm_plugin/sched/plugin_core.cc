@@ -86,7 +86,7 @@ bool PluginCore::start_scheduling(Host host) {
   // Switched off where it has run before: somebody must give back what that run left.
   const SiteSettings site = settings();
   const bool needed = site.on || ::access(site.config.database_path.c_str(), F_OK) == 0;
-  if (!site.on) log_info("elasticity is off: {}", site.off_reason);
+  if (needed && !site.on) log_info("what the last run has grown, if anything, is given back");
   const std::lock_guard lock(mutex_);
   if (!inner_.load(inner)) return false;
   if (active_) return true;
