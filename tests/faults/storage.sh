@@ -161,6 +161,7 @@ inject_database_two_controllers() {
   saved_by_slurm
   vc kill-ctld TERM
   # the lock of store/writer_lock.h, from another process
+  # shellcheck disable=SC2016 # perl
   on ctl setsid perl -e '
     open(my $f, "+<", $ARGV[0]) or die "$ARGV[0]: $!";
     my $lock = pack("s s x4 q q i x4", 1, 0, 0, 0, 0); # struct flock: F_WRLCK, SEEK_SET, all of it
