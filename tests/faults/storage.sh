@@ -167,7 +167,9 @@ inject_database_two_controllers() {
     my $lock = pack("s s x4 q q i x4", 1, 0, 0, 0, 0); # struct flock: F_WRLCK, SEEK_SET, all of it
     fcntl($f, 37, $lock) or die "lock: $!";             # F_OFD_SETLK
     seek($f, 0, 0); truncate($f, 0); syswrite($f, "elsewhere 4711");
-    print "locked\n"; close(STDOUT); sleep 15;' "$DB.lock" </dev/null | grep -q locked || return 1
+    open(my $mark, ">", "$ARGV[0].held"); sleep 15;' "$DB.lock" </dev/null &
+  wait_until_quiet 5 test -e "$DB.lock.held" || return 1
+  rm -f "$DB.lock.held"
   vc start-ctld
   wait_until_quiet 30 ctld_answers
 }
