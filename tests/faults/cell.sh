@@ -55,7 +55,7 @@ expect_end() { # STATE
   fi
   RECOVERED=$(since "$INJECTED")
   state=$(job_state "$JOB")
-  [ "$1" = gone ] || [ "$state" = "$1" ] || note_failure "the job is $state, not $1"
+  [ "$1" = GONE ] || [ "$state" = "$1" ] || note_failure "the job is $state, not $1"
   say_at "ended: $state, step $(step_now)"
   STEP_BEFORE=$(step_now)
   check_rigid "$HEALED"
