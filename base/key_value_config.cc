@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/key_value_config.h"
 
+#include <map>
+
 #include "base/text.h"
 
 namespace flextrain {
@@ -8,6 +10,7 @@ namespace flextrain {
 Result<std::vector<ConfigEntry>> parse_key_value_config(std::string_view text,
                                                         std::string_view file_name) {
   std::vector<ConfigEntry> entries;
+  std::map<std::string, int> lines;  // lower-case key → where it was set
   int line_number = 0;
   for (const std::string& raw : split(text, '\n')) {
     ++line_number;
@@ -20,11 +23,10 @@ Result<std::vector<ConfigEntry>> parse_key_value_config(std::string_view text,
       return invalid_argument("{}:{}: expected Key=Value, found '{}'", file_name, line_number,
                               printable(line, 80));
     }
-    for (const ConfigEntry& earlier : entries) {
-      if (to_lower(earlier.key) == to_lower(key)) {
-        return invalid_argument("{}:{}: {} is set again (first on line {}); remove one", file_name,
-                                line_number, printable(key, 80), earlier.line);
-      }
+    const auto [first, added] = lines.emplace(to_lower(key), line_number);
+    if (!added) {
+      return invalid_argument("{}:{}: {} is set again (first on line {}); remove one", file_name,
+                              line_number, printable(key, 80), first->second);
     }
     entries.push_back({std::string(key), std::string(trim(line.substr(equals + 1))), line_number});
   }

@@ -150,6 +150,26 @@ Status check_reduce_groups(const Plan& plan) {
     return invalid_argument("Plan: {} reduce groups, {} needed (one per layer)",
                             plan.reduce_groups.size(), layers);
   }
+  // Counted first: with ranks that are each there once, only groups that list as many are worth
+  // comparing, and what is built is then no larger than the Plan's own lists.
+  std::vector<size_t> counts(layers, 0);
+  for (const Pipeline& pipeline : plan.pipelines) {
+    for (const Stage& stage : pipeline.stages) {
+      for (const auto& chunk : stage.chunks) {
+        for (const LayerId layer : chunk) {
+          if (layer != kNoOp) counts[layer] += stage.ranks.size();
+        }
+      }
+    }
+  }
+  const auto differs = [&counts](size_t layer) {
+    return invalid_argument(
+        "Plan: reduce group of layer {} must list the {} ranks that hold the layer, ascending",
+        layer, counts[layer]);
+  };
+  for (size_t layer = 0; layer < layers; ++layer) {
+    if (plan.reduce_groups[layer].ranks.size() != counts[layer]) return differs(layer);
+  }
   std::vector<std::set<int>> holders(layers);
   for (const Pipeline& pipeline : plan.pipelines) {
     for (const Stage& stage : pipeline.stages) {
@@ -169,9 +189,7 @@ Status check_reduce_groups(const Plan& plan) {
     }
     if (!std::equal(group.ranks.begin(), group.ranks.end(), holders[layer].begin(),
                     holders[layer].end())) {
-      return invalid_argument(
-          "Plan: reduce group of layer {} must list the {} ranks that hold the layer, ascending",
-          layer, holders[layer].size());
+      return differs(layer);
     }
   }
   return {};

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <ctime>
 #include <mutex>
 
 #include "base/text.h"
@@ -39,6 +41,23 @@ size_t on_bytes(char* bytes, size_t size, size_t count, void* target) {
     return 0;
   }
   return size * count;
+}
+
+constexpr int64_t kTellingSkew = 30;  // seconds; below, the clocks are not what munge minds
+
+// Why a credential was refused, as far as the answer's Date tells. Nobody has signed that: it
+// serves the message alone.
+std::string likely_reason(CURL* easy) {
+  curl_header* date = nullptr;
+  if (curl_easy_header(easy, "Date", 0, CURLH_HEADER, -1, &date) == CURLHE_OK) {
+    const time_t theirs = curl_getdate(date->value, nullptr);
+    const int64_t skew = static_cast<int64_t>(theirs) - static_cast<int64_t>(std::time(nullptr));
+    if (theirs > 0 && std::abs(skew) >= kTellingSkew) {
+      return fmt::format("its clock is {} s {} of ours; set the clocks right", std::abs(skew),
+                         skew > 0 ? "ahead" : "behind");
+    }
+  }
+  return "it is not made with the munge key there, or came a second time; the clocks agree";
 }
 
 class CurlClient : public Client {
@@ -137,8 +156,7 @@ Result<std::string> CurlClient::exchange(const HostPort& host, const std::string
   long http = 0;
   curl_easy_getinfo(e, CURLINFO_RESPONSE_CODE, &http);
   if (http == 401) {
-    return permission_denied("{} refused our credential: do munge's key and the clocks agree?",
-                             where);
+    return permission_denied("{} refused our credential: {}", where, likely_reason(e));
   }
   if (http == 503) return unavailable("{} is starting, stopping or without munge", where);
   if (http != 200) return unavailable("{} answered with HTTP status {}", where, http);

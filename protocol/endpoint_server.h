@@ -5,8 +5,9 @@
 // handler, one timer. A request that waits for its answer (long poll) costs a suspended connection
 // and no thread. All own threads block every signal, so that slurmctld's stay where they were.
 //
-// Bounds: body size, bytes buffered over all connections, connections, connections per address,
-// time to send a request and to take the response, time of a deferred answer.
+// Bounds: body size, bytes kept over all connections (byte_budget.h), connections, connections per
+// address, time to send a request and to take the response, time of a deferred answer. Queries of
+// people never hold up the messages of agents.
 //
 // What callers may rely on: `Caller` is proven by the credential. Whether this uid may speak for
 // the job in the Envelope is the handler's decision.
@@ -30,6 +31,7 @@ struct Caller {
   uid_t uid = static_cast<uid_t>(-1);
   gid_t gid = static_cast<gid_t>(-1);
   std::string address;  // numeric, of the peer; for logs
+  size_t bytes = 0;     // of the request's JSON: what keeping it costs
 };
 
 // One request's answer, now or later, from any thread. Thread-safe; outlives the server safely
@@ -63,8 +65,11 @@ struct EndpointOptions {
   int max_connections = 4096;
   int max_connections_per_address = 256;  // a user on a login node must not lock out the others
   size_t max_body_bytes = kMaxBodyBytes;
-  size_t max_buffered_bytes = size_t{128} << 20;  // over all connections
-  std::chrono::milliseconds io_timeout{15'000};   // to send a request; to take the response
+  // Bodies and responses over all connections, beyond the small ones (ByteBudget::kFreeBytes).
+  size_t max_buffered_bytes = size_t{128} << 20;
+  // To send a request; to take the response. An eighth of it while more than three quarters of
+  // max_connections are taken.
+  std::chrono::milliseconds io_timeout{15'000};
   std::chrono::milliseconds max_deferred{120'000};
   std::chrono::milliseconds stop_timeout{1'500};
 };
@@ -84,6 +89,7 @@ class EndpointServer {
   struct Statistics {
     int64_t requests = 0, refused = 0, timed_out = 0;
     int connections = 0, waiting = 0;  // now
+    size_t buffered_bytes = 0;         // now, of max_buffered_bytes
   };
   virtual Statistics statistics() const = 0;
 };

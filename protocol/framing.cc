@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "protocol/framing.h"
 
+#include "base/bounded_json.h"
 #include "base/text.h"
 
 namespace flextrain::protocol {
@@ -37,7 +38,8 @@ std::string envelope_to_text(const Envelope& envelope) {
 }
 
 Result<Envelope> envelope_from_text(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse_json(text, "the message"));
+  ASSIGN_OR_RETURN(const Json json,
+                   parse_bounded_json(text, "the message", {.memory = kMaxMessageMemory}));
   return from_json<Envelope>(json);
 }
 
@@ -100,6 +102,7 @@ Result<Opened> open_sealed(std::string_view body, Authenticator& auth) {
     return resource_exhausted("a message of {} bytes is larger than the limit of {} bytes",
                               text.size(), kMaxMessageBytes);
   }
+  opened.bytes = text.size();
   ASSIGN_OR_RETURN(opened.envelope, envelope_from_text(text));
   return opened;
 }

@@ -19,7 +19,10 @@ inline constexpr size_t kChunkBytes = size_t{256} << 10;
 inline constexpr size_t kMaxMessageBytes = size_t{16} << 20;  // JSON of one Envelope
 inline constexpr size_t kMaxBodyBytes = size_t{24} << 20;     // the same in base64, with overhead
 
-// JSON text of an Envelope and back. parse: kDataLoss (no JSON), kInvalidArgument (wrong fields).
+inline constexpr size_t kMaxMessageMemory = size_t{256} << 20;  // what such JSON may become
+
+// JSON text of an Envelope and back. parse: kDataLoss (no JSON, nested too deep), kInvalidArgument
+// (wrong fields), kResourceExhausted (more than kMaxMessageMemory).
 std::string envelope_to_text(const Envelope& envelope);
 Result<Envelope> envelope_from_text(std::string_view text);
 
@@ -31,6 +34,7 @@ struct Opened {
   Envelope envelope;
   uid_t uid = static_cast<uid_t>(-1);
   gid_t gid = static_cast<gid_t>(-1);
+  size_t bytes = 0;  // of the Envelope's JSON
 };
 // kPermissionDenied: a chunk's credential is refused, or chunks are mixed; kDataLoss,
 // kInvalidArgument: the text inside is not an Envelope; kResourceExhausted: too large.

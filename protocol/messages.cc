@@ -376,7 +376,7 @@ Result<Order> from_json<Order>(const Json& json) {
   if (m.kind == OrderKind::kGrow || m.kind == OrderKind::kShrink) {
     reader.require(!m.order_id.empty(), "order_id", "is empty");
     reader.require(!m.allocations.empty(), "allocations", "is empty");
-    int gpus = 0;
+    int64_t gpus = 0;
     for (const Allocation& a : m.allocations) gpus += a.gpus;
     reader.require(gpus > 0, "allocations", "holds no GPU");
     reader.require(m.plan.is_object() || m.plan.is_null(), "plan", "is not an object");

@@ -3,6 +3,7 @@
 #include <munge.h>
 
 #include <cstdlib>
+#include <ctime>
 
 #include "protocol/auth.h"
 
@@ -13,6 +14,26 @@ struct ContextDeleter {
   void operator()(munge_ctx_t context) const { munge_ctx_destroy(context); }
 };
 using Context = std::unique_ptr<struct munge_ctx, ContextDeleter>;
+
+// How far the maker's clock is from ours, as far as a refused credential tells.
+std::string age_text(munge_ctx_t context) {
+  time_t made = 0, now = 0;
+  int ttl = 0;
+  if (context == nullptr ||
+      munge_ctx_get(context, MUNGE_OPT_ENCODE_TIME, &made) != EMUNGE_SUCCESS ||
+      munge_ctx_get(context, MUNGE_OPT_DECODE_TIME, &now) != EMUNGE_SUCCESS ||
+      munge_ctx_get(context, MUNGE_OPT_TTL, &ttl) != EMUNGE_SUCCESS || made == 0 || now == 0) {
+    return "; do the hosts' clocks agree?";
+  }
+  return made > now ? fmt::format(
+                          "; it was made {} s in the future of this host's clock: set the "
+                          "clocks right",
+                          made - now)
+                    : fmt::format(
+                          "; it was made {} s ago by this host's clock and is good for {} "
+                          "s: it travelled too long, or the clocks are apart",
+                          now - made, ttl);
+}
 
 // `action` is "encode" or "decode"; what munge cannot make sense of in a decode is the sender's
 // doing.
@@ -34,7 +55,7 @@ Status munge_status(std::string_view action, munge_ctx_t context, munge_err_t er
       return internal_error("munge cannot {} a credential: {}", action, text);
     case EMUNGE_CRED_EXPIRED:
     case EMUNGE_CRED_REWOUND:
-      return permission_denied("munge refuses a credential: {}; do the hosts' clocks agree?", text);
+      return permission_denied("munge refuses a credential: {}{}", text, age_text(context));
     default:
       return permission_denied("munge refuses a credential: {}", text);
   }

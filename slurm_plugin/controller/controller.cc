@@ -17,6 +17,9 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMaxQueuedMessages = 20000;
 constexpr size_t kMaxQueuedQueries = 256;
+// As JSON text; parsed, it is several times as large. A message always has room in an empty queue.
+constexpr size_t kMaxQueuedBytes = size_t{32} << 20;
+constexpr size_t kMaxQueryBytes = size_t{64} << 10;
 constexpr milliseconds kMonitorEvery{250};
 constexpr int64_t kClockJumpSeconds = 5;
 
@@ -43,8 +46,12 @@ void Controller::Impl::accept(const protocol::Envelope& request, const protocol:
   {
     std::lock_guard lock(mutex);
     Messages& queue = query ? queries : messages;
-    if (queue.size() < (query ? kMaxQueuedQueries : kMaxQueuedMessages)) {
+    const bool room = query ? queue.size() < kMaxQueuedQueries && caller.bytes <= kMaxQueryBytes
+                            : queue.empty() || (queue.size() < kMaxQueuedMessages &&
+                                                messages_bytes + caller.bytes <= kMaxQueuedBytes);
+    if (room) {
       queue.push_back({request, caller, std::move(reply)});
+      if (!query) messages_bytes += caller.bytes;
       changed.notify_all();
       return;
     }

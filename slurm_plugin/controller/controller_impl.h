@@ -46,6 +46,7 @@ struct Controller::Impl : std::enable_shared_from_this<Controller::Impl> {
   int running = 0;  // threads that have not ended
   bool woken = false;
   Messages messages, queries;
+  size_t messages_bytes = 0;  // JSON text of `messages`
   std::shared_ptr<store::Reader> reader;
   std::shared_ptr<const LiveState> live = std::make_shared<LiveState>();
   std::string start_error;  // why there is no engine or endpoint yet

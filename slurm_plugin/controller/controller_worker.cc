@@ -109,6 +109,7 @@ void Controller::Impl::bring_down() {
     old_server.swap(server);
     old_reader.swap(reader);
     unanswered.swap(messages);
+    messages_bytes = 0;
     unanswered_queries.swap(queries);
   }
   if (old_server) old_server->stop();
@@ -134,6 +135,7 @@ void Controller::Impl::take_messages() {
   {
     std::lock_guard lock(mutex);
     batch.swap(messages);
+    messages_bytes = 0;
   }
   for (Message& message : batch) {
     if (stopping) break;

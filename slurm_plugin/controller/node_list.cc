@@ -13,6 +13,8 @@ namespace flextrain::slurm_plugin {
 namespace {
 
 constexpr size_t kMaxHosts = 65536;
+constexpr size_t kMaxDigits = 18;  // of a number in brackets: it fits, padded or not
+constexpr int kMaxBrackets = 16;   // groups in one name
 
 // Splits at commas outside brackets.
 std::vector<std::string_view> split_outside_brackets(std::string_view text) {
@@ -42,8 +44,12 @@ Result<std::vector<std::string>> expand_ranges(std::string_view text) {
     if (dash != std::string::npos) {
       ASSIGN_OR_RETURN(high, parse_int(std::string_view(range).substr(dash + 1)));
     }
-    if (low < 0 || high < low || static_cast<size_t>(high - low) >= kMaxHosts) {
+    if (low < 0 || high < low || static_cast<size_t>(high - low) >= kMaxHosts ||
+        low_text.size() > kMaxDigits) {
       return invalid_argument("'{}' is no range", range);
+    }
+    if (values.size() + static_cast<size_t>(high - low) >= kMaxHosts) {
+      return invalid_argument("more than {} names", kMaxHosts);
     }
     for (int64_t value = low; value <= high; ++value) {
       values.push_back(fmt::format("{:0{}}", value, low_text.size()));
@@ -52,7 +58,7 @@ Result<std::vector<std::string>> expand_ranges(std::string_view text) {
   return values;
 }
 
-Status expand_one(std::string_view text, const std::string& prefix,
+Status expand_one(std::string_view text, const std::string& prefix, int brackets,
                   std::vector<std::string>& hosts) {
   const size_t open = text.find('[');
   if (open == std::string_view::npos) {
@@ -64,10 +70,13 @@ Status expand_one(std::string_view text, const std::string& prefix,
   }
   const size_t close = text.find(']', open);
   if (close == std::string_view::npos) return invalid_argument("'[' without ']'");
+  if (brackets == kMaxBrackets) return invalid_argument("more than {} brackets", kMaxBrackets);
   ASSIGN_OR_RETURN(const auto values, expand_ranges(text.substr(open + 1, close - open - 1)));
+  if (values.empty()) return invalid_argument("'[]' holds no number");
   for (const std::string& value : values) {
     RETURN_IF_ERROR(expand_one(text.substr(close + 1),
-                               prefix + std::string(text.substr(0, open)) + value, hosts));
+                               prefix + std::string(text.substr(0, open)) + value, brackets + 1,
+                               hosts));
   }
   return {};
 }
@@ -151,7 +160,7 @@ Result<std::vector<std::string>> expand_host_list(std::string_view text) {
   std::vector<std::string> hosts;
   if (trim(text).empty()) return hosts;
   for (const std::string_view part : split_outside_brackets(trim(text))) {
-    if (Status status = expand_one(trim(part), "", hosts); !status.ok()) {
+    if (Status status = expand_one(trim(part), "", 0, hosts); !status.ok()) {
       return invalid_argument("host list '{}': {}", text, status.message());
     }
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/json_number.h"
 #include "slurm_plugin/controller/snapshot.h"
 #include "slurm_plugin/controller/table_view.h"
 
@@ -42,14 +43,15 @@ Result<Asked> read_filter(const Json& json) {
       asked.filter.active_only = true;
       return asked;
     }
-    asked.filter.job_ids = json.value("job", std::vector<uint32_t>{});
+    if (json.contains("job")) asked.filter.job_ids = whole_numbers<uint32_t>(json.at("job"));
     asked.filter.user = json.value("user", std::string());
-    asked.filter.start = json.value("start", int64_t{0});
-    asked.filter.end = json.value("end", int64_t{0});
+    asked.filter.start = whole_number_or(json, "start", int64_t{0});
+    asked.filter.end = whole_number_or(json, "end", int64_t{0});
     asked.filter.active_only = !json.value("all", false);
-    asked.filter.limit = std::clamp<int64_t>(json.value("limit", int64_t{10000}), 1, 100000);
+    asked.filter.limit =
+        std::clamp<int64_t>(whole_number_or(json, "limit", int64_t{10000}), 1, 100000);
     asked.kind = json.value("kind", std::string());
-    asked.id = json.value("id", int64_t{0});
+    asked.id = whole_number_or(json, "id", int64_t{0});
     return asked;
   });
 }
@@ -150,7 +152,7 @@ class Answer {
     return decode_json("scale table", [&] {
       Json list = Json::array();
       for (Json entry : stored->table.at("entries")) {
-        const int gpus = entry.at("shape").at("gpus").get<int>();
+        const int gpus = whole_number<int>(entry.at("shape").at("gpus"));
         entry["job_id"] = job_id;
         entry["current"] = gpus == job->held_gpus && job->end_time == 0;
         entry["base"] = gpus == job->base_gpus;

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "base/json_number.h"
+
 namespace flextrain::slurm_plugin {
 namespace {
 
@@ -43,7 +45,7 @@ Result<TableView> read_scale_table(const Json& table) {
     std::map<int, policy::TableEntry> kept;
     std::map<int, double> fastest;
     for (const Json& entry : table.at("entries")) {
-      const int gpus = entry.at("shape").at("gpus").get<int>();
+      const int gpus = whole_number<int>(entry.at("shape").at("gpus"));
       const double speed = entry.at("tokens_per_second").get<double>();
       if (gpus < 1 || gpus > kMaxGpus) throw std::invalid_argument("'gpus' out of bounds");
       if (!std::isfinite(speed) || speed < 0) {

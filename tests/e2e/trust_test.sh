@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Whom an elastic job trusts: two users side by side see and order only their own; a stranger on a
-# dead controller's port orders nobody; a companion with other numerics is refused.
+# dead controller's port orders nobody; a companion with other numerics is refused; no log holds a
+# credential or a value of a job's environment.
 # shellcheck disable=SC2016,SC2317 # cases are called by name; their scripts expand in the job
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -25,11 +26,12 @@ chmod 755 "$prolog"
 prepare_training alice
 prepare_training bob
 pace="--set injection.layer_seconds=0.001"
+secret=hunter2-5f3c9a
 
 test_two_users() {
   local a b
   # shellcheck disable=SC2086
-  a=$(train alice side "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
+  a=$(train alice side "--elastic --elastic-max=3 -N1 --gres=gpu:1 --export=ALL,WANDB_API_KEY=$secret" $pace)
   # shellcheck disable=SC2086
   b=$(train bob side "--elastic --elastic-max=3 -N1 --gres=gpu:1" $pace)
   wait_grown alice "$a"
@@ -118,7 +120,22 @@ test_fingerprint() {
   : >"$VC_ROOT/home/low-isa"
 }
 
+# After all of the above, with slurmctld, slurmd and the controller at debug level. That the
+# environment did travel is what makes it a test.
+test_no_secret_in_logs() {
+  local file found=0
+  assert_contains "$(ctld_log)" "flextrain" "slurmctld's log"
+  for file in "$VC_ROOT"/log/* "$(home alice)"/train/*/*.log "$(home alice)"/train/*/companion-*; do
+    [ -f "$file" ] || continue
+    found=$((found + 1))
+    grep -a -n -e "$secret" -e 'MUNGE:' "$file" | cut -c 1-200 >"$VC_ROOT/home/leak"
+    assert_eq "" "$(cat "$VC_ROOT/home/leak")" "secrets in $file"
+  done
+  [ "$found" -ge 3 ] || fail "only $found logs were looked at"
+}
+
 e2e_case "two users' elastic jobs side by side" test_two_users
 e2e_case "a stranger on the dead controller's port" test_stranger
 e2e_case "a companion with other numerics: refused in exact, taken in fp32" test_fingerprint
+e2e_case "no credential and no environment value in any log" test_no_secret_in_logs
 e2e_done

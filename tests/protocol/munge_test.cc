@@ -1,22 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The real munge, with a munged of our own (own key, own socket).
-#include <fcntl.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <fstream>
-#include <thread>
-
-#include "base/text.h"
-#include "protocol/auth.h"
 #include "protocol/framing.h"
-#include "tests/temp_folder.h"
+#include "tests/protocol/munge_fixture.h"
 
 namespace flextrain::protocol {
 namespace {
@@ -25,44 +10,8 @@ using namespace std::chrono_literals;
 
 class Munge : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ::chmod(dir_.c_str(), 0755);
-    socket_ = dir_ + "/socket";
-    std::ofstream(dir_ + "/key") << random_hex_id() << random_hex_id() << random_hex_id();
-    ::chmod((dir_ + "/key").c_str(), 0400);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      const std::string key = "--key-file=" + dir_ + "/key", socket = "--socket=" + socket_,
-                        pid = "--pid-file=" + dir_ + "/pid", seed = "--seed-file=" + dir_ + "/seed",
-                        log = "--log-file=" + dir_ + "/log";
-      const int null = ::open("/dev/null", O_WRONLY);
-      ::dup2(null, 1);
-      ::dup2(null, 2);
-      ::execlp("munged", "munged", "--foreground", "--force", key.c_str(), socket.c_str(),
-               pid.c_str(), seed.c_str(), log.c_str(), nullptr);
-      ::execl("/usr/sbin/munged", "munged", "--foreground", "--force", key.c_str(), socket.c_str(),
-              pid.c_str(), seed.c_str(), log.c_str(), nullptr);
-      ::_exit(127);
-    }
-    auth_ = std::move(*make_munge_authenticator({socket_, 60}));
-    const auto end = std::chrono::steady_clock::now() + 10s;
-    while (!auth_->encode("x").ok()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), end) << "munged did not start";
-      std::this_thread::sleep_for(20ms);
-    }
-  }
-  void TearDown() override {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGTERM);
-      ::waitpid(pid_, nullptr, 0);
-    }
-  }
-
-  TempFolder folder_;
-  const std::string& dir_ = folder_.path();
-  std::string socket_;
-  pid_t pid_ = -1;
-  std::shared_ptr<Authenticator> auth_;
+  MungeDaemon munged_;
+  std::shared_ptr<Authenticator> auth_ = munged_.authenticator();
 };
 
 TEST_F(Munge, ProvesUidAndBytes) {
@@ -89,10 +38,36 @@ TEST_F(Munge, AnotherReaderIsRefused) {
 }
 
 TEST_F(Munge, ExpiredIsRefused) {
-  const auto brief = std::move(*make_munge_authenticator({socket_, 1}));
+  const auto brief = munged_.authenticator(/*ttl_seconds=*/1);
   const auto credential = brief->encode("x");
   std::this_thread::sleep_for(2500ms);  // the time to live itself is what is tested
-  EXPECT_EQ(brief->decode(*credential).status().code(), StatusCode::kPermissionDenied);
+  const Status refused = brief->decode(*credential).status();
+  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.message(), ::testing::ContainsRegex("made [2-9][0-9]* s ago"));
+}
+
+// Two hosts of one cluster whose clocks are apart: the message must say by how much.
+TEST_F(Munge, ClocksApartAreNamed) {
+  if (faketime_library().empty()) GTEST_SKIP() << "libfaketime is not installed";
+  const struct {
+    const char* clock;
+    const char* says;
+  } cases[] = {{"+600s", "made (59[0-9]|60[0-9]|61[0-9]) s in the future"},
+               {"-600s", "made (59[0-9]|6[0-9][0-9]) s ago"}};
+  for (const auto& c : cases) {
+    const MungeDaemon other(munged_.key(), c.clock);
+    const auto credential = other.authenticator()->encode("x");
+    ASSERT_TRUE(credential.ok()) << credential.status().to_string();
+    const Status refused = auth_->decode(*credential).status();
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+    EXPECT_THAT(refused.message(), ::testing::ContainsRegex(c.says));
+  }
+}
+
+TEST_F(Munge, AnotherClustersKeyIsRefused) {
+  const MungeDaemon foreign;
+  const Status refused = auth_->decode(*foreign.authenticator()->encode("x")).status();
+  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied) << refused.to_string();
 }
 
 TEST_F(Munge, GarbageIsRefused) {
@@ -122,9 +97,7 @@ TEST_F(Munge, LargeMessagesPassInChunks) {
 }
 
 TEST_F(Munge, ADeadMungedIsUnavailable) {
-  ::kill(pid_, SIGTERM);
-  ::waitpid(pid_, nullptr, 0);
-  pid_ = -1;
+  munged_.stop();
   EXPECT_EQ(auth_->encode("x").status().code(), StatusCode::kUnavailable);
 }
 

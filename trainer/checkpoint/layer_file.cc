@@ -6,6 +6,8 @@
 #include <cstring>
 #include <set>
 
+#include "base/bounded_json.h"
+#include "base/json_number.h"
 #include "trainer/checkpoint/hash.h"
 
 namespace flextrain::trainer {
@@ -113,7 +115,8 @@ Result<LayerState> decode_layer(std::string_view bytes, const LayerEntry& entry)
   if (bytes.size() < 8 || header_bytes > bytes.size() - 8) {
     return data_loss("{} is no safetensors file", entry.file);
   }
-  ASSIGN_OR_RETURN(const Json header, parse_json(bytes.substr(8, header_bytes), entry.file));
+  ASSIGN_OR_RETURN(const Json header,
+                   parse_bounded_json(bytes.substr(8, header_bytes), entry.file));
   const std::string_view data = bytes.substr(8 + header_bytes);
   LayerState state;
   state.layer = entry.layer;
@@ -121,12 +124,12 @@ Result<LayerState> decode_layer(std::string_view bytes, const LayerEntry& entry)
     const std::string name = stored_name(wanted.name, wanted.role);
     const auto read = decode_json(fmt::format("{}: tensor '{}'", entry.file, name), [&] {
       const Json& tensor = header.at(name);
-      const auto offsets = tensor.at("data_offsets").get<std::vector<int64_t>>();
-      const auto shape = tensor.at("shape").get<std::vector<int64_t>>();
+      const auto offsets = whole_numbers<int64_t>(tensor.at("data_offsets"));
+      const auto shape = whole_numbers<int64_t>(tensor.at("shape"));
       const int64_t count = element_count(shape);
       if (tensor.at("dtype") != "F32" || shape != wanted.shape || offsets.size() != 2 ||
-          offsets[0] < 0 || count < 0 || offsets[1] - offsets[0] != count * 4 ||
-          offsets[1] > static_cast<int64_t>(data.size())) {
+          offsets[0] < 0 || offsets[1] < offsets[0] || count < 0 ||
+          offsets[1] - offsets[0] != count * 4 || offsets[1] > static_cast<int64_t>(data.size())) {
         throw std::runtime_error("its type, shape or place differs from the manifest");
       }
       NamedTensor out{wanted.name, wanted.role, shape, {}};
@@ -164,9 +167,9 @@ Json layer_entry_to_json(const LayerEntry& entry) {
 Result<LayerEntry> layer_entry_from_json(const Json& json) {
   LayerEntry entry;
   const auto decoded = decode_json("layer table", [&] {
-    entry.layer = json.at("layer").get<int>();
+    entry.layer = whole_number<int>(json.at("layer"));
     entry.file = json.at("file").get<std::string>();
-    entry.bytes = json.at("bytes").get<int64_t>();
+    entry.bytes = whole_number<int64_t>(json.at("bytes"));
     entry.xxh3 = json.at("xxh3").get<std::string>();
     for (const Json& item : json.at("tensors")) {
       TensorEntry tensor;
@@ -174,7 +177,7 @@ Result<LayerEntry> layer_entry_from_json(const Json& json) {
       const Result<TensorRole> role = parse_role(item.at("role").get<std::string>());
       if (!role.ok()) throw std::runtime_error(role.status().message());
       tensor.role = *role;
-      tensor.shape = item.at("shape").get<std::vector<int64_t>>();
+      tensor.shape = whole_numbers<int64_t>(item.at("shape"));
       tensor.xxh3 = item.at("xxh3").get<std::string>();
       entry.tensors.push_back(std::move(tensor));
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/checkpoint/manifest.h"
 
+#include "base/bounded_json.h"
+#include "base/json_number.h"
 #include "trainer/checkpoint/hash.h"
 #include "trainer/config/config_reader.h"
 
@@ -43,7 +45,7 @@ std::string manifest_to_text(const Manifest& manifest) {
 }
 
 Result<Manifest> manifest_from_text(std::string_view text) {
-  ASSIGN_OR_RETURN(Json json, parse_json(text, "manifest.json"));
+  ASSIGN_OR_RETURN(Json json, parse_bounded_json(text, "manifest.json"));
   if (!json.is_object() || json.value("format", Json()) != kFormat) {
     return data_loss("manifest.json is no flextrain checkpoint manifest");
   }
@@ -56,17 +58,17 @@ Result<Manifest> manifest_from_text(std::string_view text) {
   }
   Manifest manifest;
   const Result<int> version =
-      decode_json("manifest.json", [&] { return json.at("version").get<int>(); });
+      decode_json("manifest.json", [&] { return whole_number<int>(json.at("version")); });
   if (!version.ok()) return data_loss("{}", version.status().message());
   if (*version != Manifest::kVersion) {
     return failed_precondition("manifest.json has format version {}, this release reads {}",
                                *version, Manifest::kVersion);
   }
   const Result<bool> decoded = decode_json("manifest.json", [&] {
-    manifest.cursor.step = json.at("step").get<int64_t>();
-    manifest.cursor.consumed_samples = json.at("consumed_samples").get<int64_t>();
-    manifest.cursor.accumulation_scale = json.at("accumulation_scale").get<int>();
-    manifest.cursor.seed = json.at("seed").get<uint64_t>();
+    manifest.cursor.step = whole_number<int64_t>(json.at("step"));
+    manifest.cursor.consumed_samples = whole_number<int64_t>(json.at("consumed_samples"));
+    manifest.cursor.accumulation_scale = whole_number<int>(json.at("accumulation_scale"));
+    manifest.cursor.seed = whole_number<uint64_t>(json.at("seed"));
     manifest.fingerprint = json.at("fingerprint").get<std::string>();
     manifest.data_hash = json.at("data_hash").get<std::string>();
     manifest.digest = json.at("digest").get<std::string>();

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/bounded_json.h"
 #include "base/errno_status.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -30,7 +31,7 @@ Result<std::optional<std::string>> optional_file(const std::string& path) {
 }  // namespace
 
 Result<ElasticBounds> elastic_bounds_from_text(const std::string& text) {
-  ASSIGN_OR_RETURN(const Json json, parse_json(text, "request.json"));
+  ASSIGN_OR_RETURN(const Json json, parse_bounded_json(text, "request.json"));
   ElasticBounds bounds;
   const Result<bool> decoded = decode_json("request.json", [&] {
     bounds.max_gpus = json.at("max_gpus").get<int>();
@@ -58,7 +59,7 @@ Result<std::optional<planner::Plan>> ControlDir::plan() const {
   if (!present()) return std::optional<planner::Plan>();
   ASSIGN_OR_RETURN(const std::optional<std::string> text, optional_file(path_ + "/plan.json"));
   if (!text.has_value()) return std::optional<planner::Plan>();
-  ASSIGN_OR_RETURN(const Json json, parse_json(*text, path_ + "/plan.json"));
+  ASSIGN_OR_RETURN(const Json json, parse_bounded_json(*text, path_ + "/plan.json"));
   ASSIGN_OR_RETURN(planner::Plan plan, planner::plan_from_json(json));
   return std::optional<planner::Plan>(std::move(plan));
 }

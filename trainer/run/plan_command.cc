@@ -2,6 +2,7 @@
 // flextrain-trainer plan: prints the plan that a launch would choose, and why.
 #include <fmt/ranges.h>
 
+#include "base/bounded_json.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -26,7 +27,7 @@ Result<std::optional<planner::StepProfile>> find_profile(const TrainConfig& conf
     }
     return text.status();
   }
-  ASSIGN_OR_RETURN(const Json json, parse_json(*text, path));
+  ASSIGN_OR_RETURN(const Json json, parse_bounded_json(*text, path));
   ASSIGN_OR_RETURN(planner::StepProfile profile, planner::profile_from_json(json));
   if (static_cast<int>(profile.layers.size()) != config.model.layers + 2) {
     return invalid_argument("'{}' is of a model with {} layers, model.layers is {}", path,
