@@ -12,6 +12,7 @@ namespace flextrain::slurm_plugin {
 namespace {
 
 constexpr int64_t kLargestCount = std::numeric_limits<int>::max();
+constexpr int64_t kMaxIndices = 4096;  // of one node's devices
 
 // Splits at ',' and ';' outside parentheses: "gpu:2(IDX:0,3),nic:1" has two parts.
 std::vector<std::string_view> parts_of(std::string_view text) {
@@ -56,7 +57,8 @@ std::vector<int> indices_of(std::string_view note) {
     const Result<int64_t> first = parse_int(range.substr(0, dash));
     const Result<int64_t> last =
         dash == std::string::npos ? first : parse_int(range.substr(dash + 1));
-    if (!first.ok() || !last.ok() || *first < 0 || *last - *first > 4096) continue;  // "N/A"
+    if (!first.ok() || !last.ok() || *first < 0 || *last >= kMaxIndices) continue;  // "N/A"
+    if (static_cast<int64_t>(indices.size()) >= kMaxIndices) break;
     for (int64_t i = *first; i <= *last; ++i) indices.push_back(static_cast<int>(i));
   }
   return indices;

@@ -3,6 +3,7 @@
 // been ordered to grow. Each line is the JSON of an Envelope from that job's owner ("!" before it:
 // from root, "?": from a stranger), or "tick N": N seconds pass. A missing job stands for the base
 // job. Queries are answered as `sflex` gets them.
+#include "base/text.h"
 #include "protocol/framing.h"
 #include "slurm_plugin/controller/query_handler.h"
 #include "tests/fuzz/fuzz_target.h"
