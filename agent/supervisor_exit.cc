@@ -14,11 +14,18 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kMaxFailuresBeforeStep = 3;
+constexpr int kExitUnfinished = 1;               // instead of a 0 that cannot be
 constexpr std::chrono::seconds kLateSignal{30};  // of a switch that was given up
 
 }  // namespace
 
 void Supervisor::on_exit(int code) {
+  // mpirun also ends with 0 when one of its daemons cannot reach it and no rank has ever run.
+  if (code == kExitComplete && have_progress_ && progress_.step < progress_.total_steps) {
+    log_warning("the trainer ended with exit code 0 at step {} of {}: taken for a failure",
+                progress_.step, progress_.total_steps);
+    code = kExitUnfinished;
+  }
   last_exit_ = code;
   const State was = state_;
   answer_notices();

@@ -4,6 +4,7 @@
 # last saved step. Knobs are files in the working folder, so that tests can turn them at any time:
 #   steps N            total steps (default 1000000)
 #   fail_at_ranks N    exit 9 before the first step when launched with N ranks
+#   leave_at_ranks N   every rank exits 0 at once when launched with N ranks
 #   refuse_at_ranks N  the same with 78
 #   crash              exit 9 at the next step (the file is removed first)
 #   slow_at_ranks N    wait before the first step when launched with N ranks, until signalled
@@ -35,6 +36,7 @@ progress() {
 }
 knob() { [ -e "$1" ] && cat "$1" || echo "$2"; }
 
+[ "$(knob leave_at_ranks 0)" != "$size" ] || exit 0
 if [ "$rank" -ne 0 ]; then # the others only live and die
   echo "${CUDA_VISIBLE_DEVICES:-none} ${FAKE_SRUN_JOB:-base}" >"device.$rank"
   # The folder goes with its test; nobody is left to end a rank that outlives it.

@@ -159,6 +159,21 @@ TEST_F(Run, AGrowthThatFailsGoesBack) {
   EXPECT_EQ(rig.last_size(), 2);
 }
 
+// A soak's find: mpirun ended with 0, because a daemon could not reach it, and the job was
+// COMPLETED at a third of its steps.
+TEST_F(Run, AnExitWithoutAFaultIsNoCompletionBeforeTheLastStep) {
+  rig.write("leave_at_ranks", "3");
+  start_and_settle();
+  controller.send_order(rig.order(OrderKind::kGrow, "g", 1, "p"), 1);
+  ASSERT_TRUE(wait_reports(1));
+  const auto report = controller.reports()[0];
+  EXPECT_FALSE(report.done);
+  EXPECT_THAT(report.reason, HasSubstr("before its first step"));
+  EXPECT_EQ(report.gpus, 2);
+  EXPECT_TRUE(steps_on());
+  EXPECT_EQ(rig.last_size(), 2);
+}
+
 TEST_F(Run, AGrowthWhosePlanIsRefusedGoesBack) {
   rig.write("refuse_at_ranks", "3");
   start_and_settle();

@@ -9,7 +9,7 @@ results=$(mktemp)
 rm -f "$results"
 trap 'rm -rf "$results" "$results.logs"' EXIT
 # faults makes the cluster, once for all cells, and tells of each in a line of its results.
-"$E2E_REPO/scripts/faults" --smoke --results "$results" | sed 's/^/# /'
+"$E2E_REPO/scripts/faults" --smoke --results "$results" | sed -u 's/^/# /'
 
 test_cell() {
   local line

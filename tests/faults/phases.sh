@@ -37,7 +37,7 @@ make_straight() {
   prepare_training alice
   job=$(echo "flextrain-agent run -- flextrain-trainer train ../job.toml ${TRAIN_SETS[*]}" |
     submit_cell_job straight) || return 1
-  wait_until_quiet 90 job_is "$job" COMPLETED || {
+  wait_until_quiet 200 job_is "$job" COMPLETED || {
     echo "the straight run does not complete: $(job_state "$job")"
     tail -n 5 "$(home alice)/train/straight/job.log"
     return 1

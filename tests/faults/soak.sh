@@ -4,7 +4,7 @@
 # The soak: random faults, one after the other, against a stream of elastic and rigid jobs of two
 # users. Everything random comes from the seed; what happens when does also depend on the machine.
 
-SOAK_STEPS=400
+SOAK_STEPS=250
 SOAK_FAULTS=(rank-kill rank-stop mpirun-kill mpirun-stop orted-kill base-agent-kill companion-agent-kill
   companion-agent-stop companion-node-power companion-node-drain companion-node-down
   companion-node-slurmd-stop companion-scancel companion-requeue companion-suspend base-host-power

@@ -7,8 +7,8 @@
 fault_table() {
   awk -F'\t' -v markdown="$2" -v phases="${FAULT_PHASES[*]}" '
     function cell(f, p) {
-      if (!((f, p) in verdict)) return "·"
-      if (verdict[f, p] == "n/a") return "–"
+      if (!((f, p) in verdict)) return "."
+      if (verdict[f, p] == "n/a") return "-"
       if (verdict[f, p] == "FAIL") return "FAIL"
       return sprintf("%.0f/%d", recover[f, p], redone[f, p])
     }
@@ -41,7 +41,7 @@ fault_table() {
         }
       }
       for (key in verdict) total[verdict[key]]++
-      printf "%d passed (seconds to recover / steps redone), %d failed, %d make no sense (–); longest answer of slurmctld %.2f s, longest wait of a rigid job %.1f s\n",
+      printf "%d passed (seconds to recover / steps redone), %d failed, %d make no sense (-); longest answer of slurmctld %.2f s, longest wait of a rigid job %.1f s\n",
         total["pass"], total["FAIL"], total["n/a"], blocked, waited
     }' "$1"
 }
