@@ -158,6 +158,8 @@ class Supervisor {
   Layout good_;     // last layout that made a step
   Json base_plan_;  // of the base alone, null = the trainer's default
   std::optional<Switch> switch_;
+  // A shrink whose first launch on the base failed: reported when a restart makes its first step.
+  std::optional<Switch> late_;
   std::optional<Event> pending_order_;  // came before the first step
   std::set<uint32_t> doomed_;           // companions that Slurm calls back
   std::vector<protocol::ReplyPtr> notices_;

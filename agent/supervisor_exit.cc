@@ -152,6 +152,7 @@ void Supervisor::on_first_step(double time) {
   good_ = current_;
   kept_.layout = good_;
   if (companions_of(good_).empty()) base_plan_ = good_.plan;
+  if (!switch_) switch_ = std::exchange(late_, std::nullopt);
   if (switch_) confirm_switch(time);
   if (const Status saved = control_dir_.save_state(kept_); !saved.ok()) {
     log_warning("the agent's state is not kept: {}", saved.message());

@@ -171,6 +171,7 @@ void Supervisor::begin_switch(Switch next) {
     next.exited = switch_->exited;
   }
   switch_ = std::move(next);
+  late_.reset();
   switch (state_) {
     case State::kRunning:
       state_ = State::kStopping;
@@ -234,6 +235,8 @@ void Supervisor::fail_switch(std::string reason) {
   // Already on the base: an ordinary failing trainer from here on, without the Plan that failed.
   base_plan_ = Json();
   good_ = base_layout();
+  failed.failure.clear();
+  late_ = std::move(failed);
   restart_later(last_exit_, /*before_first_step=*/true);
 }
 

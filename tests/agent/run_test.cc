@@ -146,6 +146,25 @@ TEST_F(Run, GrowsAndShrinks) {
   EXPECT_GE(std::stoi(rig.read("checkpoint")), step) << "no step was lost";
 }
 
+// The order to shrink stayed open for ever when the first launch on the base failed: the restart
+// that got through was nobody's report.
+TEST_F(Run, AShrinkThatNeedsARestartIsReportedInTheEnd) {
+  start_and_settle();
+  grow();
+  rig.write("fail_at_ranks", "2");
+  controller.send_order(rig.order(OrderKind::kShrink, "s", 0, "plan2"), 2);
+  ASSERT_TRUE(wait_until([&] { return rig.launches() >= 3; }));
+  ASSERT_TRUE(wait_until([&] { return rig.log().find("restart 1 of") != std::string::npos; }));
+  rig.remove("fail_at_ranks");
+  ASSERT_TRUE(wait_reports(3));
+  const auto report = controller.reports()[2];
+  EXPECT_EQ(report.order_id, "s");
+  EXPECT_TRUE(report.done);
+  EXPECT_EQ(report.gpus, 2);
+  EXPECT_GT(report.phases.total, 0);
+  EXPECT_TRUE(steps_on());
+}
+
 TEST_F(Run, AGrowthThatFailsGoesBack) {
   rig.write("fail_at_ranks", "3");
   start_and_settle();

@@ -27,6 +27,9 @@ diag() { sflex_rows alice diag | jq -r --arg k "$1" '.[$k]'; }
 diag_is() { [ "$(diag "$1")" = "$2" ]; }
 companions() { sflex_rows alice companions | jq -r .job_id | sort; }
 shrunk() { [ "$(job_field alice "$1" held_gpus)" = 2 ]; }
+outcome_is() { # JOB KIND OUTCOME: of its newest decision of that kind
+  [ "$(sflex_rows alice decisions -j "$1" -k "$2" | tail -n 1 | jq -r .outcome)" = "$3" ]
+}
 held_by() { [ "$(job_field alice "$1" hold)" = "$2" ]; }
 
 test_diag() {
@@ -84,6 +87,8 @@ test_starts_switched_off() {
   job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
   assert_contains "$(user alice sflex decisions -j "$job" -k shrink)" disabled
   assert_contains "$(tail -n "+$((before + 1))" "$VC_ROOT/log/slurmctld.log")" "shrinking --trainer-left-->" "the trainer left before its companions went"
+  # The first step on the base may fail while Slurm tidies up; the agent tries again and then reports.
+  wait_for 100 "the shrink is reported to its end" outcome_is "$job" shrink done
   printf '%s\n' "$keep" >"$conf"
   vc exec ctl scontrol reconfigure
   as alice scancel "$job"
