@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "policy/gate.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -18,29 +17,18 @@ std::string_view gate_name(Gate gate) {
       return "break-even";
     case Gate::kBreakEvenTakeBack:
       return "break-even-take-back";
+    case Gate::kNetBenefit:
+      return "net-benefit";
   }
   return "unknown";
 }
 
 Result<Gate> parse_gate(std::string_view text) {
-  for (const Gate gate : {Gate::kNone, Gate::kPrinted, Gate::kBreakEven, Gate::kBreakEvenTakeBack})
+  for (const Gate gate : {Gate::kNone, Gate::kPrinted, Gate::kBreakEven, Gate::kBreakEvenTakeBack,
+                          Gate::kNetBenefit})
     if (to_lower(trim(text)) == gate_name(gate)) return gate;
-  return invalid_argument("'{}' is no gate; one of none, printed, break-even, break-even-take-back",
-                          text);
-}
-
-ArrivalRate arrival_rate(const Snapshot& snapshot, const Parameters& parameters) {
-  constexpr int64_t kShortest = 3600;
-  ArrivalRate rate;
-  const int64_t window = std::max<int64_t>(parameters.arrival_window_seconds, 1);
-  for (const Arrival& arrival : snapshot.arrivals)
-    if (arrival.gpus >= parameters.arrival_min_gpus && arrival.time > snapshot.now - window &&
-        arrival.time <= snapshot.now)
-      ++rate.arrivals;
-  const int64_t observed = std::max(kShortest, snapshot.now - snapshot.observed_since);
-  rate.seconds = static_cast<double>(std::min(window, observed));
-  rate.per_second = rate.arrivals / rate.seconds;
-  return rate;
+  return invalid_argument(
+      "'{}' is no gate; one of none, printed, break-even, break-even-take-back, net-benefit", text);
 }
 
 double benefit_probability(Gate gate, double rate_per_second, double overhead_seconds,
@@ -48,6 +36,7 @@ double benefit_probability(Gate gate, double rate_per_second, double overhead_se
   const double events = rate_per_second * overhead_seconds;
   switch (gate) {
     case Gate::kNone:
+    case Gate::kNetBenefit:
       return 1.0;
     case Gate::kPrinted:
       return std::exp(-events / speedup);
@@ -57,6 +46,19 @@ double benefit_probability(Gate gate, double rate_per_second, double overhead_se
       return std::exp(-events * (speedup + 1) / (speedup - 1));
   }
   return 0.0;
+}
+
+double net_benefit(double rate, double overhead, double overhead_back, double remaining,
+                   double speedup) {
+  const double full = overhead + remaining / speedup;  // F
+  if (rate <= 0) return remaining - full;
+  const double stays = std::exp(-rate * full);          // P(T > F)
+  const double leaves = -std::expm1(-rate * full);      // P(T <= F)
+  const double time = leaves / rate - full * stays;     // E[T; T <= F]
+  const double span = full - overhead;
+  const double useful =                                 // E[max(0, T − O); T <= F]
+      std::exp(-rate * overhead) * (-std::expm1(-rate * span) / rate - span * std::exp(-rate * span));
+  return stays * (remaining - full) + speedup * useful - time - overhead_back * leaves;
 }
 
 std::string gate_formula(Gate gate) {
@@ -69,6 +71,8 @@ std::string gate_formula(Gate gate) {
       return "P = exp(-lambda*O*S/(S-1)) > P_th";
     case Gate::kBreakEvenTakeBack:
       return "P = exp(-lambda*O*(S+1)/(S-1)) > P_th";
+    case Gate::kNetBenefit:
+      return "E = p*(R-F) + G > 0";
   }
   return "";
 }

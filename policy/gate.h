@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The arrival rate and the probability that a growth pays. Pure. Private to policy/.
+// What a growth is worth: the gates' formulas. Pure. Private to policy/ and the tests.
 #pragma once
 
 #include <string>
@@ -8,18 +8,16 @@
 
 namespace flextrain::policy {
 
-struct ArrivalRate {
-  double per_second = 0;  // λ
-  int arrivals = 0;       // counted
-  double seconds = 0;     // over which
-};
-// Arrivals of at least arrival_min_gpus in (now − window, now], over the window, or at the start
-// over the time observed, but at least an hour.
-ArrivalRate arrival_rate(const Snapshot& snapshot, const Parameters& parameters);
-
-// P(benefit); 1 for kNone. `speedup` > 1.
+// P(benefit); 1 for kNone and kNetBenefit. `speedup` > 1.
 double benefit_probability(Gate gate, double rate_per_second, double overhead_seconds,
                            double speedup);
+
+// Expected seconds that a growth saves when the GPUs stay T seconds, T exponential with
+// `rate_per_second`; overhead O of the growth, O_d of the later shrink, R left at the present speed,
+// F = O + R/S: R − F for T > F, else S·max(0, T − O) − T − O_d.
+double net_benefit(double rate_per_second, double overhead, double overhead_back, double remaining,
+                   double speedup);
+
 // "P = exp(-lambda*O/S) > P_th" and so on; "" for kNone.
 std::string gate_formula(Gate gate);
 

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "base/text.h"
 #include "policy/growth.h"
 #include "policy/reclaim.h"
 
@@ -22,8 +23,22 @@ std::string_view decision_kind_name(DecisionKind kind) {
   return "unknown";
 }
 
+Result<Parameters> parse_preset(std::string_view text) {
+  Parameters parameters;
+  const std::string name = to_lower(trim(text));
+  if (name == "recommended") return parameters;
+  if (name != "flextrain-paper")
+    return invalid_argument("'{}' is no policy; one of recommended, flextrain-paper", text);
+  parameters.gate = Gate::kPrinted;
+  parameters.forecast = ForecastKind::kTrailing;
+  parameters.arrival_min_gpus = 32;
+  parameters.remaining_time_guard = false;
+  parameters.victims = VictimRule::kMostExpanded;
+  return parameters;
+}
+
 std::vector<Decision> decide(const Snapshot& snapshot, const Parameters& parameters) {
-  ReclaimOutcome reclaimed = reclaim(snapshot);
+  ReclaimOutcome reclaimed = reclaim(snapshot, parameters);
   std::vector<Decision> decisions = std::move(reclaimed.decisions);
   std::set<uint32_t> busy;
   for (const Decision& decision : decisions)

@@ -15,22 +15,42 @@
 
 namespace flextrain::policy {
 
-// P(benefit) of a growth; formulas in docs/policy.md. λ arrivals per second, O overhead,
+// What a growth must pass; formulas in docs/policy.md. λ arrivals per second, O overhead,
 // S speed-up.
 enum class Gate {
   kNone,               // always
   kPrinted,            // exp(−λ·O/S) > P_th (FlexTrain as printed)
   kBreakEven,          // exp(−λ·O·S/(S−1)) > P_th
   kBreakEvenTakeBack,  // exp(−λ·O·(S+1)/(S−1)) > P_th
+  kNetBenefit,         // E[seconds saved] > 0, the GPUs staying exponentially long
 };
-std::string_view gate_name(Gate gate);  // "none", "printed", "break-even", "break-even-take-back"
+std::string_view gate_name(Gate gate);  // "none", "printed", "break-even", …
 Result<Gate> parse_gate(std::string_view text);
+
+// Where λ comes from (policy/forecast.h).
+enum class ForecastKind {
+  kTrailing,    // arrivals of at least arrival_min_gpus in the trailing window
+  kThinned,     // all arrivals in the window × P(larger than what stays idle after the growth)
+  kSeasonal,    // the rate at this time of day shrunk to the last hour, thinned
+};
+std::string_view forecast_name(ForecastKind kind);
+Result<ForecastKind> parse_forecast(std::string_view text);
+
+// Who gives GPUs back first.
+enum class VictimRule {
+  kMostExpanded,        // the job that gained most GPUs (FlexTrain as printed)
+  kSmallestSufficient,  // the smallest expansion that covers the need alone, else the largest
+};
+std::string_view victim_rule_name(VictimRule rule);  // "most-expanded", "smallest-sufficient"
+Result<VictimRule> parse_victim_rule(std::string_view text);
 
 struct Parameters {
   Gate gate = Gate::kBreakEven;
-  double gate_probability = 0.6;              // P_th
+  double gate_probability = 0.6;  // P_th
+  ForecastKind forecast = ForecastKind::kThinned;
+  VictimRule victims = VictimRule::kSmallestSufficient;
   int64_t arrival_window_seconds = 8 * 3600;  // over which λ is taken
-  int arrival_min_gpus = 1;                   // jobs asking fewer do not count for λ
+  int arrival_min_gpus = 1;                   // kTrailing: jobs asking fewer do not count for λ
   double max_growth = 4.0;                    // times the initial allocation
   bool require_empty_queue = true;            // grow only when no GPU job waits
   bool remaining_time_guard = true;  // refuse unless R − R/S > O (the time saved exceeds the pause)
@@ -38,6 +58,11 @@ struct Parameters {
   int64_t cooldown_seconds = 0;              // after a switch
   int64_t retry_after_failure_seconds = 60;  // doubled per further failure in a row, up to 64x
 };
+
+// Named sets of parameters: "recommended" (the defaults above) and "flextrain-paper" (FlexTrain as
+// published: printed gate, trailing rate of jobs of at least 32 GPUs, no guard, the job that gained
+// most GPUs gives first).
+Result<Parameters> parse_preset(std::string_view text);
 
 struct TableEntry {
   int gpus = 0;
@@ -90,18 +115,27 @@ struct WaitingJob {  // a pending job that only GPUs keep from starting
 };
 
 struct Arrival {
-  int64_t time = 0;
+  double time = 0;  // unix seconds
   int gpus = 0;
+};
+
+// λ as a function of the margin, the GPUs that stay idle after a growth: arrivals per second that
+// would take expanded GPUs back. policy/forecast.h makes it.
+struct Forecast {
+  // per_second[i] is for margins of 8i … 8i+7; the last one holds for every larger margin too.
+  std::vector<double> per_second;
+  int arrivals = 0;    // counted
+  double seconds = 0;  // over which
+  double rate(int margin) const;
 };
 
 struct Snapshot {
   int64_t now = 0;
-  int64_t observed_since = 0;  // start of the arrival record; λ is over min(window, now − this)
   std::vector<ElasticJobView> elastic;
   std::vector<WaitingJob> waiting;  // in Slurm's order
   int other_waiting_gpu_jobs =
       0;  // pending GPU jobs that GPUs alone would not start (held, limits …)
-  std::vector<Arrival> arrivals;  // rigid arrivals within the window
+  Forecast forecast;
   int idle_gpus = 0, total_gpus = 0;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The waiting jobs in Slurm's order. For each: when what is idle (or already on its way back) fits
-// its shape, it starts by itself. Else the victims in order of their gain are added until it fits,
-// then everything that is not needed is given back to them, the least gaining first. A victim left
+// its shape, it starts by itself. Else victims are asked in the order of policy/victims.h: one that
+// covers the need alone, or as many as it takes until the job fits; then everything that is not
+// needed is given back to them, the last asked first. A victim left
 // with a count that is none of its entries drops to its best entry below, and what that frees
 // counts too. When all victims together do not suffice, nothing is touched for this job and it
 // queues.
@@ -13,6 +14,7 @@
 #include "policy/selection.h"
 #include "policy/text.h"
 #include "policy/throughput.h"
+#include "policy/victims.h"
 
 namespace flextrain::policy {
 namespace {
@@ -73,13 +75,13 @@ struct Victim {
 };
 
 struct Candidate {  // a companion that could go back for the job at hand
-  size_t victim = 0;
+  size_t rank = 0;  // of its victim in the order in which they are asked
   CompanionView companion;
 };
 
 class Reclaimer {
  public:
-  explicit Reclaimer(const Snapshot& snapshot) : snapshot_(snapshot) {
+  Reclaimer(const Snapshot& snapshot, VictimRule rule) : snapshot_(snapshot), rule_(rule) {
     for (const ElasticJobView& job : snapshot.elastic) {
       for (const CompanionView& companion : job.companions)
         if (companion.leaving) freed_[companion.node] += companion.gpus;
@@ -90,7 +92,7 @@ class Reclaimer {
       if (!victim.companions.empty()) victims_.push_back(victim);
     }
     std::sort(victims_.begin(), victims_.end(), [](const Victim& a, const Victim& b) {
-      return a.gain != b.gain ? a.gain > b.gain : a.job->job_id < b.job->job_id;
+      return a.job->job_id < b.job->job_id;
     });
   }
 
@@ -128,18 +130,18 @@ class Reclaimer {
     return fits(job, free);
   }
 
-  // Removes what `job` does not need from chosen[from …]: the least gaining victim's companions
-  // first, of one victim the largest first.
+  // Removes what `job` does not need from the victims of rank `first_rank` and later: the last
+  // victim's companions first, of one victim the largest first.
   void prune(const WaitingJob& job, const NodeCount& free, std::vector<Candidate>& chosen,
-             size_t first_victim) const {
+             size_t first_rank) const {
     std::vector<Candidate> order = chosen;
     std::sort(order.begin(), order.end(), [](const Candidate& a, const Candidate& b) {
-      if (a.victim != b.victim) return a.victim > b.victim;
+      if (a.rank != b.rank) return a.rank > b.rank;
       if (a.companion.gpus != b.companion.gpus) return a.companion.gpus > b.companion.gpus;
       return a.companion.job_id > b.companion.job_id;
     });
     for (const Candidate& candidate : order) {
-      if (candidate.victim < first_victim) continue;
+      if (candidate.rank < first_rank) continue;
       std::vector<Candidate> fewer;
       for (const Candidate& other : chosen)
         if (other.companion.job_id != candidate.companion.job_id) fewer.push_back(other);
@@ -152,11 +154,18 @@ class Reclaimer {
     if (fits(job, free)) return occupy(job, free, taken_);
 
     const std::set<std::string> usable(job.usable_nodes.begin(), job.usable_nodes.end());
+    const std::vector<size_t> order = ranked(job, total(free), usable);
     std::vector<Candidate> chosen;
     bool enough = false;
-    for (size_t v = 0; v < victims_.size() && !enough; ++v) {
-      for (const CompanionView& companion : victims_[v].companions)
-        if (usable.count(companion.node) != 0) chosen.push_back({v, companion});
+    if (rule_ == VictimRule::kSmallestSufficient)  // one alone
+      for (size_t rank = 0; rank < order.size() && !enough; ++rank) {
+        chosen = candidates(order, rank, usable);
+        enough = fits_with(job, free, chosen);
+      }
+    if (!enough) chosen.clear();
+    for (size_t rank = 0; rank < order.size() && !enough; ++rank) {
+      for (const Candidate& candidate : candidates(order, rank, usable))
+        chosen.push_back(candidate);
       enough = fits_with(job, free, chosen);
     }
     if (!enough) {
@@ -165,18 +174,39 @@ class Reclaimer {
       return;
     }
     prune(job, free, chosen, 0);
-    give_back(job, free, chosen);
+    give_back(job, free, order, chosen);
     occupy(job, free_for(job), taken_);
   }
 
+  std::vector<size_t> ranked(const WaitingJob& job, int idle,
+                             const std::set<std::string>& usable) const {
+    std::vector<VictimFacts> facts;
+    for (const Victim& victim : victims_) {
+      int expanded = 0;
+      for (const CompanionView& companion : victim.companions)
+        if (usable.count(companion.node) != 0) expanded += companion.gpus;
+      facts.push_back({victim.job->job_id, expanded});
+    }
+    return victim_order(rule_, facts, std::max(1, needed_gpus(job) - idle));
+  }
+
+  std::vector<Candidate> candidates(const std::vector<size_t>& order, size_t rank,
+                                    const std::set<std::string>& usable) const {
+    std::vector<Candidate> list;
+    for (const CompanionView& companion : victims_[order[rank]].companions)
+      if (usable.count(companion.node) != 0) list.push_back({rank, companion});
+    return list;
+  }
+
   // Carries out `chosen`, victim by victim; what a victim frees beyond it may spare later ones.
-  void give_back(const WaitingJob& job, const NodeCount& free, std::vector<Candidate> chosen) {
+  void give_back(const WaitingJob& job, const NodeCount& free, const std::vector<size_t>& order,
+                 std::vector<Candidate> chosen) {
     const double idle = total(free);
-    for (size_t v = 0; v < victims_.size(); ++v) {
-      Victim& victim = victims_[v];
+    for (size_t rank = 0; rank < order.size(); ++rank) {
+      Victim& victim = victims_[order[rank]];
       std::set<uint32_t> leave;
       for (const Candidate& candidate : chosen)
-        if (candidate.victim == v) leave.insert(candidate.companion.job_id);
+        if (candidate.rank == rank) leave.insert(candidate.companion.job_id);
       if (leave.empty()) continue;
       std::vector<CompanionView> rest;
       for (const CompanionView& companion : victim.companions)
@@ -198,9 +228,9 @@ class Reclaimer {
                          {"I", idle},
                          {"S", victim.gain}};
       chosen.erase(std::remove_if(chosen.begin(), chosen.end(),
-                                  [&](const Candidate& c) { return c.victim == v; }),
+                                  [&](const Candidate& c) { return c.rank == rank; }),
                    chosen.end());
-      prune(job, free_for(job), chosen, v + 1);
+      prune(job, free_for(job), chosen, rank + 1);
     }
   }
 
@@ -295,12 +325,15 @@ class Reclaimer {
   }
 
   const Snapshot& snapshot_;
-  std::vector<Victim> victims_;  // in the order in which they are asked
+  const VictimRule rule_;
+  std::vector<Victim> victims_;  // by job id
   NodeCount freed_, taken_;
 };
 
 }  // namespace
 
-ReclaimOutcome reclaim(const Snapshot& snapshot) { return Reclaimer(snapshot).run(); }
+ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters) {
+  return Reclaimer(snapshot, parameters.victims).run();
+}
 
 }  // namespace flextrain::policy

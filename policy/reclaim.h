@@ -16,6 +16,6 @@ struct ReclaimOutcome {
   // Idle GPUs per node that waiting jobs will take by themselves: not free for growth.
   std::map<std::string, int> taken;
 };
-ReclaimOutcome reclaim(const Snapshot& snapshot);
+ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters);
 
 }  // namespace flextrain::policy

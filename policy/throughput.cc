@@ -16,6 +16,14 @@ double tokens_per_second(const std::vector<TableEntry>& table, int gpus) {
   return smallest->tokens_per_second * gpus / smallest->gpus;
 }
 
+const TableEntry* best_within(const std::vector<TableEntry>& table, int gpus) {
+  const TableEntry* best = nullptr;
+  for (const TableEntry& entry : table)
+    if (entry.gpus <= gpus && (best == nullptr || entry.tokens_per_second > best->tokens_per_second))
+      best = &entry;
+  return best;
+}
+
 double gain_over_base(const ElasticJobView& job) {
   const double base = tokens_per_second(job.table, job.base_gpus);
   const double now = tokens_per_second(job.table, job.held_gpus);

@@ -14,6 +14,9 @@ namespace flextrain::policy {
 // smallest entry, that entry's in proportion. 0 for an empty table.
 double tokens_per_second(const std::vector<TableEntry>& table, int gpus);
 
+// The fastest entry of at most `gpus` GPUs, at equal speed the smallest; nullptr when none fits.
+const TableEntry* best_within(const std::vector<TableEntry>& table, int gpus);
+
 // Throughput now over throughput at the guaranteed minimum; GPUs over GPUs without a table.
 double gain_over_base(const ElasticJobView& job);
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "base/file.h"
@@ -103,14 +104,27 @@ KeySpec partitions_key() {
           }};
 }
 
-KeySpec gate_key() {
-  return {"Gate",
+// Applied before every other key (parse_controller_config).
+KeySpec policy_key() {
+  return {"Policy",
           [](ControllerConfig& config, const std::string& value) -> Status {
-            ASSIGN_OR_RETURN(config.policy.gate, policy::parse_gate(to_lower(value)));
+            ASSIGN_OR_RETURN(config.policy, policy::parse_preset(value));
+            config.policy_preset = to_lower(value);
             return {};
           },
-          [](const ControllerConfig& config) {
-            return std::string(policy::gate_name(config.policy.gate));
+          [](const ControllerConfig& config) { return config.policy_preset; }};
+}
+
+// A key whose values have names.
+template <typename Where, typename Parse, typename Name>
+KeySpec named(std::string key, Parse parse, Name name, Where where) {
+  return {std::move(key),
+          [=](ControllerConfig& config, const std::string& value) -> Status {
+            ASSIGN_OR_RETURN(where(config), parse(value));
+            return {};
+          },
+          [=](const ControllerConfig& config) {
+            return std::string(name(where(const_cast<ControllerConfig&>(config))));
           }};
 }
 
@@ -164,10 +178,13 @@ const std::vector<KeySpec>& key_specs() {
       integer("ShrinkTimeout", 5, kDay, FIELD(shrink_timeout)),
       integer("AgentTimeout", 30, kDay, FIELD(agent_timeout)),
       integer("MaxScalingFailures", 0, 1000, FIELD(max_scaling_failures)),
-      gate_key(),
+      policy_key(),
+      named("Gate", policy::parse_gate, policy::gate_name, FIELD(policy.gate)),
       number("GateProbability", 0, 1, FIELD(policy.gate_probability)),
       integer("ArrivalWindowSeconds", 60, 30 * kDay, FIELD(policy.arrival_window_seconds)),
       integer("ArrivalMinGPUs", 1, 1000000, FIELD(policy.arrival_min_gpus)),
+      named("Forecast", policy::parse_forecast, policy::forecast_name, FIELD(policy.forecast)),
+      named("Victims", policy::parse_victim_rule, policy::victim_rule_name, FIELD(policy.victims)),
       number("MaxGrowth", 1, 1000, FIELD(policy.max_growth)),
       yes_no("RequireEmptyQueue", FIELD(policy.require_empty_queue)),
       yes_no("RemainingTimeGuard", FIELD(policy.remaining_time_guard)),
@@ -235,7 +252,10 @@ Result<ControllerConfig> parse_controller_config(std::string_view text,
                                                  std::string_view file_name) {
   ASSIGN_OR_RETURN(const auto entries, parse_key_value_config(text, file_name));
   ControllerConfig config;
-  for (const ConfigEntry& entry : entries) {
+  const auto is_policy = [](const ConfigEntry& entry) { return to_lower(entry.key) == "policy"; };
+  std::vector<ConfigEntry> ordered = entries;  // the preset first: it sets what others change
+  std::stable_partition(ordered.begin(), ordered.end(), is_policy);
+  for (const ConfigEntry& entry : ordered) {
     const KeySpec* found = nullptr;
     for (const KeySpec& spec : key_specs()) {
       if (to_lower(spec.name) == to_lower(entry.key)) found = &spec;

@@ -41,7 +41,8 @@ struct ControllerConfig {
   int64_t agent_timeout = 90;    // a base agent this long silent is gone
   int max_scaling_failures = 3;  // so many in a row, and a job is left alone; 0 = never
 
-  policy::Parameters policy;
+  std::string policy_preset = "recommended";
+  policy::Parameters policy;  // of the preset, changed by the keys that are given
 
   int64_t retention_days = 90;
   LogLevel log_level = LogLevel::kInfo;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -45,10 +46,10 @@ Status Engine::load() {
   ASSIGN_OR_RETURN(epoch_, store_.next_epoch(now()));
   started_ = observed_since_ = now();
   ASSIGN_OR_RETURN(const auto arrivals,
-                   store_.queries().arrivals_since(now() - config_.policy.arrival_window_seconds));
+                   store_.queries().arrivals_since(now() - arrival_history()));
   for (const store::ArrivalRow& row : arrivals) {
     observed_since_ = std::min(observed_since_, row.submit_time);
-    if (!row.elastic) arrivals_[{row.job_id, row.submit_time}] = {row.submit_time, row.gpus};
+    arrivals_[{row.job_id, row.submit_time}] = row.gpus;
   }
   ASSIGN_OR_RETURN(holds_, store_.queries().holds());
   ASSIGN_OR_RETURN(const auto intents, store_.queries().open_intents());
@@ -196,7 +197,7 @@ bool Engine::wants_tick() { return std::exchange(wants_tick_, false); }
 void Engine::decide_and_act(const ClusterView& view) {
   for (const auto& job : jobs_) job->hold = hold_of(*job);
   const policy::Snapshot snapshot =
-      build_snapshot(view, jobs_, arrivals_in_window(view.now), observed_since_, config_);
+      build_snapshot(view, jobs_, forecast(view.now), config_);
   give_up_growths(snapshot);
   std::vector<policy::Decision> decisions;
   if (config_.enabled) decisions = policy::decide(snapshot, config_.policy);
@@ -260,13 +261,14 @@ void Engine::record_arrivals(const ClusterView& view) {
   std::vector<store::ArrivalRow> rows;
   for (const JobRecord& record : view.jobs) {
     if (record.gpus_requested <= 0 || record.submit_time < observed_since_) continue;
-    if (record.submit_time < view.now - config_.policy.arrival_window_seconds) continue;
+    if (record.submit_time < view.now - arrival_history()) continue;
     if (arrivals_.contains({record.job_id, record.submit_time})) continue;
     if (protocol::companion_from_comment(record.admin_comment)) continue;
     const auto request = protocol::from_comment(record.admin_comment);
     const bool elastic = request.ok() && request->has_value();
-    if (elastic) continue;  // λ counts rigid arrivals
-    arrivals_[{record.job_id, record.submit_time}] = {record.submit_time, record.gpus_requested};
+    arrivals_[{record.job_id, record.submit_time}] = record.gpus_requested;
+    if (arrival_record_)
+      arrival_record_->add({static_cast<double>(record.submit_time), record.gpus_requested});
     rows.push_back(
         {cluster_name(), record.job_id, record.submit_time, record.gpus_requested, elastic});
   }
@@ -274,18 +276,25 @@ void Engine::record_arrivals(const ClusterView& view) {
   // The oldest ids go first: over a storm the rate is known well enough.
   while (arrivals_.size() > kMaxArrivals) arrivals_.erase(arrivals_.begin());
   std::erase_if(arrivals_, [&](const auto& entry) {
-    return entry.second.time < view.now - config_.policy.arrival_window_seconds;
+    return entry.first.second < view.now - arrival_history();
   });
 }
 
-std::vector<policy::Arrival> Engine::arrivals_in_window(int64_t now) const {
-  std::vector<policy::Arrival> arrivals;
-  for (const auto& [key, arrival] : arrivals_) {
-    if (arrival.time > now - config_.policy.arrival_window_seconds) arrivals.push_back(arrival);
+int64_t Engine::arrival_history() const {
+  return static_cast<int64_t>(policy::forecast_history_seconds(config_.policy));
+}
+
+policy::Forecast Engine::forecast(int64_t now) {
+  if (!arrival_record_) {
+    const std::time_t time = now;
+    std::tm local{};
+    localtime_r(&time, &local);
+    arrival_record_.emplace(config_.policy, static_cast<double>(observed_since_),
+                            static_cast<double>(local.tm_gmtoff));
+    for (const auto& [key, gpus] : arrivals_)
+      arrival_record_->add({static_cast<double>(key.second), gpus});
   }
-  std::stable_sort(arrivals.begin(), arrivals.end(),
-                   [](const auto& a, const auto& b) { return a.time < b.time; });
-  return arrivals;
+  return arrival_record_->forecast(static_cast<double>(now));
 }
 
 void Engine::persist(ManagedJob& job) {

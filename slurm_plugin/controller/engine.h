@@ -17,11 +17,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "policy/forecast.h"
 #include "policy/policy.h"
 #include "protocol/endpoint_server.h"
 #include "slurm_plugin/cluster/cluster.h"
@@ -64,7 +66,10 @@ class Engine {
   void handle(const protocol::Envelope& request, const protocol::Caller& caller,
               const protocol::ReplyPtr& reply);
 
-  void set_config(const ControllerConfig& config) { config_ = config; }
+  void set_config(const ControllerConfig& config) {
+    config_ = config;
+    arrival_record_.reset();
+  }
   // No job may grow while hold.rule is not "".
   void hold_all(Hold hold) { hold_all_ = std::move(hold); }
 
@@ -83,7 +88,8 @@ class Engine {
   void decide_and_act(const ClusterView& view);
   void begin_intent(ManagedJob& job, const policy::Decision& decision, int64_t decision_id);
   void record_arrivals(const ClusterView& view);
-  std::vector<policy::Arrival> arrivals_in_window(int64_t now) const;
+  policy::Forecast forecast(int64_t now);
+  int64_t arrival_history() const;  // seconds that the forecast looks back
   void persist(ManagedJob& job);
   static store::ElasticJobRow stored_row(const ManagedJob& job);
   void persist_progress();
@@ -180,7 +186,8 @@ class Engine {
   store::Store& store_;
   const Options options_;
   ManagedJobs jobs_;
-  std::map<std::pair<uint32_t, int64_t>, policy::Arrival> arrivals_;  // job id, submit time
+  std::map<std::pair<uint32_t, int64_t>, int> arrivals_;  // job id, submit time → GPUs
+  std::optional<policy::ArrivalRecord> arrival_record_;   // of arrivals_, made when first asked
   std::vector<store::HoldRow> holds_;
   Hold hold_all_;
   std::string store_fault_;  // "" = the database takes what is written

@@ -116,12 +116,10 @@ std::optional<double> remaining_seconds(const ManagedJob& job, int64_t now) {
 }
 
 policy::Snapshot build_snapshot(const ClusterView& view, const ManagedJobs& jobs,
-                                const std::vector<policy::Arrival>& arrivals,
-                                int64_t observed_since, const ControllerConfig& config) {
+                                policy::Forecast forecast, const ControllerConfig& config) {
   policy::Snapshot snapshot;
   snapshot.now = view.now;
-  snapshot.observed_since = observed_since;
-  snapshot.arrivals = arrivals;
+  snapshot.forecast = std::move(forecast);
   const InFlight moving = in_flight(jobs);
   const auto planned = planned_starts(view);
   for (const auto& job : jobs) {
@@ -163,7 +161,7 @@ std::vector<policy::NodeOffer> offers_from_json(const Json& json) {
 }
 
 Json snapshot_to_json(const policy::Snapshot& snapshot) {
-  Json elastic = Json::array(), waiting = Json::array(), arrivals = Json::array();
+  Json elastic = Json::array(), waiting = Json::array();
   for (const policy::ElasticJobView& job : snapshot.elastic) {
     Json companions = Json::array();
     for (const policy::CompanionView& companion : job.companions) {
@@ -202,15 +200,14 @@ Json snapshot_to_json(const policy::Snapshot& snapshot) {
                        {"offers", offers_to_json(job.offers)},
                        {"usable_nodes", job.usable_nodes}});
   }
-  for (const policy::Arrival& arrival : snapshot.arrivals) {
-    arrivals.push_back({{"time", arrival.time}, {"gpus", arrival.gpus}});
-  }
   return {{"now", snapshot.now},
-          {"observed_since", snapshot.observed_since},
           {"elastic", elastic},
           {"waiting", waiting},
           {"other_waiting_gpu_jobs", snapshot.other_waiting_gpu_jobs},
-          {"arrivals", arrivals},
+          {"forecast",
+           {{"per_second", snapshot.forecast.per_second},
+            {"arrivals", snapshot.forecast.arrivals},
+            {"seconds", snapshot.forecast.seconds}}},
           {"idle_gpus", snapshot.idle_gpus},
           {"total_gpus", snapshot.total_gpus}};
 }

@@ -32,8 +32,7 @@ std::string not_steady_reason(const ManagedJob& job);
 std::optional<double> remaining_seconds(const ManagedJob& job, int64_t now);
 
 policy::Snapshot build_snapshot(const ClusterView& view, const ManagedJobs& jobs,
-                                const std::vector<policy::Arrival>& arrivals,
-                                int64_t observed_since, const ControllerConfig& config);
+                                policy::Forecast forecast, const ControllerConfig& config);
 
 Json snapshot_to_json(const policy::Snapshot& snapshot);
 Json offers_to_json(const std::vector<policy::NodeOffer>& offers);

@@ -38,7 +38,6 @@ inline void add_companion(ElasticJobView& job, uint32_t id, const std::string& n
 inline Snapshot empty_snapshot() {
   Snapshot snapshot;
   snapshot.now = kNow;
-  snapshot.observed_since = kNow - 100 * 3600;
   snapshot.total_gpus = 48;
   return snapshot;
 }
@@ -47,6 +46,11 @@ inline Parameters no_gate() {
   Parameters parameters;
   parameters.gate = Gate::kNone;
   return parameters;
+}
+
+// λ that holds at every margin: `arrivals` in 8 hours.
+inline Forecast steady_arrivals(int arrivals) {
+  return {{arrivals / (8 * 3600.0)}, arrivals, 8 * 3600.0};
 }
 
 inline int taken(const Decision& decision) {

@@ -162,22 +162,14 @@ INSTANTIATE_TEST_SUITE_P(
              [](Snapshot& s, Parameters& p) {
                p.gate = Gate::kBreakEven;
                s.elastic[0].grow_overhead_seconds = 300;
-               for (int i = 0; i < 31; ++i) s.arrivals.push_back({kNow - 10 - i, 8});
+               s.forecast = steady_arrivals(31);
              },
              "gate"},
         Case{"gate_passes",  // e^(−λ·300·2.65/1.65) > 0.6 up to 30 arrivals in 8 h
              [](Snapshot& s, Parameters& p) {
                p.gate = Gate::kBreakEven;
                s.elastic[0].grow_overhead_seconds = 300;
-               for (int i = 0; i < 30; ++i) s.arrivals.push_back({kNow - 10 - i, 8});
-             },
-             ""},
-        Case{"gate_ignores_small_arrivals",
-             [](Snapshot& s, Parameters& p) {
-               p.gate = Gate::kBreakEven;
-               p.arrival_min_gpus = 9;
-               s.elastic[0].grow_overhead_seconds = 300;
-               for (int i = 0; i < 1000; ++i) s.arrivals.push_back({kNow - 10 - i, 8});
+               s.forecast = steady_arrivals(30);
              },
              ""}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -232,7 +224,7 @@ TEST(Growth, InputsHoldEverythingTheFormulaUsed) {
   Snapshot snapshot = one_job_one_idle_node();
   snapshot.elastic[0].grow_overhead_seconds = 12;
   snapshot.elastic[0].remaining_seconds = 500;
-  snapshot.arrivals = {{kNow - 5, 8}};
+  snapshot.forecast = steady_arrivals(1);
   for (const Gate gate : {Gate::kPrinted, Gate::kBreakEven, Gate::kBreakEvenTakeBack}) {
     Parameters parameters;
     parameters.gate = gate;
@@ -253,6 +245,46 @@ TEST(Growth, InputsHoldEverythingTheFormulaUsed) {
     EXPECT_NE(decision.formula.find("exp(-lambda*O"), std::string::npos);
     EXPECT_NE(decision.formula.find("R - R/S > O"), std::string::npos);
   }
+}
+
+// What stays idle after the growth absorbs the arrivals that fit into it.
+TEST(Growth, ThinnedForecastIsTakenAtTheMargin) {
+  Snapshot snapshot = one_job_one_idle_node();
+  snapshot.elastic[0].grow_overhead_seconds = 300;
+  snapshot.forecast = {{0.01, 0.005, 0}, 288, 8 * 3600.0};
+  const int takes = decide(snapshot, no_gate())[0].to_gpus - 4;
+  Parameters parameters;
+  parameters.gate = Gate::kBreakEven;
+  snapshot.idle_gpus = takes;  // nothing stays idle
+  EXPECT_EQ(decide(snapshot, parameters)[0].rule, "gate");
+  EXPECT_EQ(decide(snapshot, parameters)[0].inputs.at("lambda"), 0.01);
+  snapshot.idle_gpus = takes + 8;
+  EXPECT_EQ(decide(snapshot, parameters)[0].inputs.at("lambda"), 0.005);
+  snapshot.idle_gpus = takes + 16;
+  EXPECT_EQ(decide(snapshot, parameters)[0].kind, DecisionKind::kGrow);
+}
+
+// The net benefit may prefer a smaller entry: with 2 entries it leaves more idle, so that arrivals
+// do not take it back.
+TEST(Growth, NetBenefitWeighsEveryEntry) {
+  Snapshot snapshot = one_job_one_idle_node();
+  ElasticJobView& job = snapshot.elastic[0];
+  job.table = {{4, 1000}, {8, 1900}, {12, 2000}};
+  job.grow_overhead_seconds = job.shrink_overhead_seconds = 60;
+  job.remaining_seconds = 50'000;
+  snapshot.idle_gpus = 8;
+  Parameters parameters;
+  parameters.gate = Gate::kNetBenefit;
+  snapshot.forecast = {{0.02}, 576, 8 * 3600.0};
+  EXPECT_EQ(decide(snapshot, parameters)[0].rule, "gate") << "taken back within a minute";
+  snapshot.forecast = {{0}, 0, 8 * 3600.0};
+  EXPECT_EQ(decide(snapshot, parameters)[0].to_gpus, 12);
+  snapshot.forecast = {{0.001, 0}, 29, 8 * 3600.0};
+  job.offers = {{"n3", 8}};
+  snapshot.idle_gpus = 12;  // 8 stay idle after the small growth, 4 after the large one
+  const Decision decision = decide(snapshot, parameters)[0];
+  EXPECT_EQ(decision.to_gpus, 8);
+  EXPECT_GT(decision.inputs.at("E"), 0);
 }
 
 }  // namespace

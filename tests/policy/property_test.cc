@@ -25,7 +25,6 @@ class Random {
 // node has.
 Snapshot random_snapshot(Random& random) {
   Snapshot snapshot = empty_snapshot();
-  snapshot.observed_since = kNow - random.between(0, 50'000);
   const int nodes = random.between(1, 12);
   std::vector<int> idle(static_cast<size_t>(nodes), 8);
   const auto name = [](int node) { return "n" + std::to_string(node); };
@@ -82,14 +81,19 @@ Snapshot random_snapshot(Random& random) {
       }
     snapshot.waiting.push_back(job);
   }
-  for (int a = random.between(0, 20); a > 0; --a)
-    snapshot.arrivals.push_back({kNow - random.between(0, 40'000), random.between(1, 64)});
+  snapshot.forecast = {{}, random.between(0, 100), 3600};
+  double rate = random.between(0, 100) / 3600.0;
+  for (int bucket = random.between(1, 12); bucket > 0; --bucket) {
+    snapshot.forecast.per_second.push_back(rate);
+    rate *= random.between(0, 100) / 100.0;
+  }
   return snapshot;
 }
 
 Parameters random_parameters(Random& random) {
   Parameters parameters;
-  parameters.gate = static_cast<Gate>(random.between(0, 3));
+  parameters.gate = static_cast<Gate>(random.between(0, 4));
+  parameters.victims = static_cast<VictimRule>(random.between(0, 1));
   parameters.require_empty_queue = random.chance(50);
   parameters.remaining_time_guard = random.chance(80);
   parameters.max_growth = random.between(1, 5);

@@ -55,10 +55,21 @@ TEST(Reclaim, JobThatFitsIdleStartsByItself) {
   EXPECT_TRUE(aborts(snapshot).empty());
 }
 
-TEST(Reclaim, TakesFromTheOneThatGainedMost) {
+TEST(Reclaim, MostExpandedGivesFirst) {
   Snapshot snapshot = two_grown_jobs();
-  snapshot.elastic[0].table = {{4, 1000}, {8, 1200}, {12, 1400}};
-  snapshot.waiting = {waiting(50, 1, 4, {"n2", "n3", "n4"})};
+  add_companion(snapshot.elastic[0], 14, "n5", 8);
+  snapshot.waiting = {waiting(50, 1, 4, {"n2", "n3", "n4", "n5"})};
+  Parameters parameters = no_gate();
+  parameters.victims = VictimRule::kMostExpanded;
+  const auto decisions = of_kind(decide(snapshot, parameters), DecisionKind::kShrink);
+  ASSERT_EQ(decisions.size(), 1u);
+  EXPECT_EQ(decisions[0].job_id, 1u);
+}
+
+TEST(Reclaim, SmallestExpansionThatSufficesGivesAlone) {
+  Snapshot snapshot = two_grown_jobs();
+  add_companion(snapshot.elastic[0], 14, "n5", 8);
+  snapshot.waiting = {waiting(50, 1, 4, {"n2", "n3", "n4", "n5"})};
   const auto decisions = shrinks(snapshot);
   ASSERT_EQ(decisions.size(), 1u);
   EXPECT_EQ(decisions[0].job_id, 2u);

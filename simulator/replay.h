@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// One trace under one policy: a pool of GPUs, gang FIFO with EASY backfill, elastic jobs that grow
+// and give back by the live policy's rules. Pure and deterministic.
+//
+// At one instant: job ends, arrivals, the FIFO queue, backfill (every 30 s), growth (every tick).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "policy/policy.h"
+#include "simulator/scale_model.h"
+#include "simulator/trace.h"
+
+namespace flextrain::simulator {
+
+struct ReplayOptions {
+  int gpus = 0;  // in the pool
+  bool elastic = true;
+  double elastic_share = 1;                    // a job is elastic when its draw is below
+  std::vector<int> elastic_sizes{32, 64, 256};  // and it asks for one of these; empty = any size
+  ScaleMode mode = ScaleMode::kDataAndPipeline;
+  PauseModel pause;       // of every switch, with the new count held
+  double hand_over = 0;   // seconds from the order until the GPUs of a shrink are free
+  double tick = 60, backfill = 30;
+  int backfill_depth = 500;
+  policy::Parameters policy;
+};
+
+struct JobOutcome {
+  double start = 0, end = 0;
+  int switches = 0;
+  bool elastic = false;
+};
+
+struct SizeChange {
+  int64_t job = 0;  // index into Trace::jobs
+  double time = 0;
+  int gpus = 0;
+};
+
+struct ReplayResult {
+  std::vector<JobOutcome> jobs;  // as Trace::jobs
+  int64_t growths = 0, shrinks = 0, refused = 0, never_fit = 0;
+  double pause_gpu_seconds = 0;  // GPUs held × seconds of pause
+  double busy_gpu_seconds = 0;   // until the last arrival
+  double makespan = 0;
+  std::vector<SizeChange> sizes;
+  std::vector<float> idle;  // sampled every idle_step seconds
+  double idle_step = 300;
+};
+
+// `progress` gets the share done in [0, 1] now and then; may be empty.
+ReplayResult replay(const Trace& trace, const ReplayOptions& options,
+                    const std::function<void(double)>& progress = {});
+
+}  // namespace flextrain::simulator
