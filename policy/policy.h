@@ -45,7 +45,7 @@ std::string_view victim_rule_name(VictimRule rule);  // "most-expanded", "smalle
 Result<VictimRule> parse_victim_rule(std::string_view text);
 
 struct Parameters {
-  Gate gate = Gate::kBreakEven;
+  Gate gate = Gate::kNetBenefit;
   double gate_probability = 0.6;  // P_th
   ForecastKind forecast = ForecastKind::kThinned;
   VictimRule victims = VictimRule::kSmallestSufficient;
