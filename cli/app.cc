@@ -10,6 +10,7 @@
 #include "cli/doctor.h"
 #include "cli/explain.h"
 #include "cli/fields.h"
+#include "cli/simulate.h"
 #include "cli/time_spec.h"
 #include "cli/values.h"
 
@@ -186,6 +187,43 @@ void add_filter_options(CLI::App& command, Options& options) {
   command.add_flag("-a,--all", options.all, "Also what has ended");
 }
 
+void add_simulate_options(CLI::App& command, SimulateOptions& options) {
+  command
+      .add_option("TRACE", options.traces,
+                  "Job traces: `sacct -P` of a site (docs/scheduling.md has the command), or CSV; "
+                  "- reads standard input: xzcat t.csv.xz | sflex simulate -")
+      ->required();
+  command.add_option("--gpus", options.gpus, "GPUs of the pool")->required();
+  command.add_option("--policies", options.policies, "Which, with commas between")
+      ->capture_default_str();
+  command.add_option("--share", options.share, "Share of the eligible jobs that is elastic")
+      ->capture_default_str();
+  command.add_option("--sizes", options.sizes, "GPU counts of eligible jobs, or any")
+      ->capture_default_str();
+  command.add_option("--mode", options.mode, "Scale tables: pp or dp+pp")->capture_default_str();
+  command
+      .add_option("--pause", options.pause,
+                  "Seconds a switch stops a job: one number, or one for jobs of up to 32, up to "
+                  "64 and more GPUs")
+      ->capture_default_str();
+  command
+      .add_option("--hand-over", options.hand_over,
+                  "Seconds from a reclaim until its GPUs are free")
+      ->capture_default_str();
+  command.add_option("--tick", options.tick, "Seconds between looks for growth")
+      ->capture_default_str();
+  command.add_option("--warm-up", options.warm_up_days, "Days at the start that do not count")
+      ->capture_default_str();
+  command.add_option("--seeds", options.seeds, "Choices of who is elastic, for the spread")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command.add_flag("--classes", options.classes, "Also per size of the job");
+  command.add_option("--csv", options.csv, "Writes every measure of every run");
+  command.add_option("--svg", options.svg,
+                     "Draws idle GPUs over time and the sizes of a few elastic jobs");
+  command.add_flag("-q,--quiet", options.quiet, "No progress bar");
+}
+
 AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& environment) {
   CLI::App app{"What flextrain's elastic jobs do, and why.", "sflex"};
   app.set_version_flag("-V,--version", "sflex " FLEXTRAIN_VERSION);
@@ -202,6 +240,10 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
       app.add_subcommand("resume", "Lets a job grow again that was paused or is left alone");
   CLI::App* diag = app.add_subcommand("diag", "The controller's own state");
   CLI::App* doctor = app.add_subcommand("doctor", "Checks the installation");
+  CLI::App* simulate = app.add_subcommand(
+      "simulate", "What elasticity would have done with a trace's jobs (docs/scheduling.md)");
+  SimulateOptions simulation;
+  add_simulate_options(*simulate, simulation);
   for (CLI::App* command : {jobs, decisions, companions}) add_filter_options(*command, options);
   for (CLI::App* command : {jobs, decisions, companions, table, idle})
     add_output_options(*command, options);
@@ -226,6 +268,7 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
     const int code = app.exit(error, out, err);
     return {code == 0 ? 0 : 2, out.str(), err.str()};
   }
+  if (simulate->parsed()) return run_simulate(environment, simulation);
   if (jobs->parsed()) return run_listing(environment, jobs_listing(), options);
   if (decisions->parsed()) return run_listing(environment, decisions_listing(), options);
   if (companions->parsed()) return run_listing(environment, companions_listing(), options);

@@ -44,6 +44,10 @@ class Environment {
   virtual FileFacts file(const std::string& path) = 0;
   virtual Status munge_round_trip(const std::string& socket) = 0;  // "" = default socket
   virtual std::string variable(const std::string& name) = 0;       // "" when unset
+  // For simulate.
+  virtual Result<std::string> standard_input() = 0;
+  virtual Status write_file(const std::string& path, const std::string& content) = 0;
+  virtual void progress(double share) = 0;  // a bar, where somebody looks
 };
 
 }  // namespace flextrain::cli

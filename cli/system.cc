@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -115,6 +116,35 @@ class SystemEnvironment : public Environment {
 
   Result<std::string> read_file(const std::string& path) override {
     return flextrain::read_file(path, size_t{16} << 20);
+  }
+
+  Result<std::string> standard_input() override {
+    constexpr size_t kMost = size_t{1} << 30;
+    std::string text;
+    std::array<char, 65536> buffer;
+    for (;;) {
+      const ssize_t bytes = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes < 0) return unavailable("standard input cannot be read: {}", std::strerror(errno));
+      if (bytes == 0) return text;
+      if (text.size() > kMost) return resource_exhausted("standard input holds more than 1 GiB");
+      text.append(buffer.data(), static_cast<size_t>(bytes));
+    }
+  }
+
+  Status write_file(const std::string& path, const std::string& content) override {
+    return write_file_atomically(path, content);
+  }
+
+  void progress(double share) override {
+    constexpr int kWidth = 40;
+    if (::isatty(STDERR_FILENO) == 0) return;
+    const int done = static_cast<int>(share * kWidth);
+    const std::string bar =
+        share >= 1 ? fmt::format("\r{:{}}\r", "", kWidth + 8)
+                   : fmt::format("\r[{}{}] {:3.0f}%", std::string(static_cast<size_t>(done), '#'),
+                                 std::string(static_cast<size_t>(kWidth - done), '.'), share * 100);
+    std::fwrite(bar.data(), 1, bar.size(), stderr);
   }
 
   FileFacts file(const std::string& path) override {

@@ -67,14 +67,15 @@ void ArrivalRecord::add(const Arrival& arrival) {
   if (arrivals_.empty() || arrivals_.back().time <= arrival.time) {
     arrivals_.push_back(arrival);
   } else {
-    arrivals_.insert(
-        std::upper_bound(arrivals_.begin(), arrivals_.end(), arrival.time, later), arrival);
+    arrivals_.insert(std::upper_bound(arrivals_.begin(), arrivals_.end(), arrival.time, later),
+                     arrival);
   }
   // Forget in large steps: twice the history at most.
   const double history = forecast_history_seconds(parameters_);
   if (arrivals_.back().time - arrivals_.front().time > 2 * history)
-    arrivals_.erase(arrivals_.begin(), arrivals_.begin() + static_cast<ptrdiff_t>(first_after(
-                                                               arrivals_.back().time - history)));
+    arrivals_.erase(
+        arrivals_.begin(),
+        arrivals_.begin() + static_cast<ptrdiff_t>(first_after(arrivals_.back().time - history)));
 }
 
 size_t ArrivalRecord::first_after(double time) const {
@@ -107,8 +108,7 @@ double ArrivalRecord::base_rate(double now) {
 }
 
 double ArrivalRecord::count_base_rate(double now) {
-  const auto window =
-      static_cast<double>(std::max<int64_t>(parameters_.arrival_window_seconds, 1));
+  const auto window = static_cast<double>(std::max<int64_t>(parameters_.arrival_window_seconds, 1));
   over_ = std::min(window, std::max(kHour, now - observed_since_));
   const size_t begin = first_after(now - window), end = first_after(now);
   if (parameters_.forecast == ForecastKind::kTrailing) {

@@ -40,7 +40,7 @@ class ArrivalRecord {
 
  private:
   size_t first_after(double time) const;  // index of the first arrival later than `time`
-  double base_rate(double now);  // of the last `now` remembered
+  double base_rate(double now);           // of the last `now` remembered
   double count_base_rate(double now);
   double seasonal_rate(double now) const;
   void refresh_sizes(double now);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "policy/gate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -24,8 +25,8 @@ std::string_view gate_name(Gate gate) {
 }
 
 Result<Gate> parse_gate(std::string_view text) {
-  for (const Gate gate : {Gate::kNone, Gate::kPrinted, Gate::kBreakEven, Gate::kBreakEvenTakeBack,
-                          Gate::kNetBenefit})
+  for (const Gate gate :
+       {Gate::kNone, Gate::kPrinted, Gate::kBreakEven, Gate::kBreakEvenTakeBack, Gate::kNetBenefit})
     if (to_lower(trim(text)) == gate_name(gate)) return gate;
   return invalid_argument(
       "'{}' is no gate; one of none, printed, break-even, break-even-take-back, net-benefit", text);
@@ -52,13 +53,21 @@ double net_benefit(double rate, double overhead, double overhead_back, double re
                    double speedup) {
   const double full = overhead + remaining / speedup;  // F
   if (rate <= 0) return remaining - full;
-  const double stays = std::exp(-rate * full);          // P(T > F)
-  const double leaves = -std::expm1(-rate * full);      // P(T <= F)
-  const double time = leaves / rate - full * stays;     // E[T; T <= F]
+  const double stays = std::exp(-rate * full);       // P(T > F)
+  const double leaves = -std::expm1(-rate * full);   // P(T <= F)
+  const double time = leaves / rate - full * stays;  // E[T; T <= F]
   const double span = full - overhead;
-  const double useful =                                 // E[max(0, T − O); T <= F]
-      std::exp(-rate * overhead) * (-std::expm1(-rate * span) / rate - span * std::exp(-rate * span));
+  const double useful =  // E[max(0, T − O); T <= F]
+      std::exp(-rate * overhead) *
+      (-std::expm1(-rate * span) / rate - span * std::exp(-rate * span));
   return stays * (remaining - full) + speedup * useful - time - overhead_back * leaves;
+}
+
+double net_benefit_of_stay(double stay, double overhead, double overhead_back, double remaining,
+                           double speedup) {
+  const double full = overhead + remaining / speedup;
+  if (stay > full) return remaining - full;
+  return speedup * std::max(0.0, stay - overhead) - stay - overhead_back;
 }
 
 std::string gate_formula(Gate gate) {

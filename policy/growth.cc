@@ -123,12 +123,11 @@ class Grower {
       in["since_failure"] = verdict.since;
       in["pause"] = verdict.pause;
       in["failures"] = job.failures;
-      return refuse(
-          decision, "failure-pause",
-          fmt::format("the last switch of job {} failed {} s ago ({} in a row); the next "
-                      "try is after {} s",
-                      job.job_id, verdict.since, job.failures, verdict.pause),
-          "since_failure >= pause");
+      return refuse(decision, "failure-pause",
+                    fmt::format("the last switch of job {} failed {} s ago ({} in a row); the next "
+                                "try is after {} s",
+                                job.job_id, verdict.since, job.failures, verdict.pause),
+                    "since_failure >= pause");
     }
     if (verdict.rule == GrowthRule::kCooldown) {
       in["since_switch"] = verdict.since;
@@ -174,8 +173,8 @@ class Grower {
       in["lambda"] = verdict.lambda;
       in["arrivals"] = forecast.arrivals;
       in["T"] = forecast.seconds;
-      in["margin"] = std::max(0, snapshot_.idle_gpus - taken_gpus_) -
-                     (verdict.entry->gpus - job.held_gpus);
+      in["margin"] =
+          std::max(0, snapshot_.idle_gpus - taken_gpus_) - (verdict.entry->gpus - job.held_gpus);
       decision.formula = gate_formula(parameters_.gate);
       if (net) {
         in["E"] = verdict.value;
@@ -205,13 +204,13 @@ class Grower {
     if (verdict.rule == GrowthRule::kGate)
       return refuse(
           decision, "gate",
-          fmt::format("going from {} to {} ({:.2f}x) costs {}; with {} {}", job.held_gpus,
-                      gpu_count(decision.to_gpus), verdict.speedup, pause_text, arrivals,
-                      net ? fmt::format("it saves {:.1f} s on average, not more than 0",
-                                        verdict.value)
-                          : fmt::format("the GPUs stay long enough with probability {:.3f}, not "
-                                        "above {:g}",
-                                        verdict.value, parameters_.gate_probability)),
+          fmt::format(
+              "going from {} to {} ({:.2f}x) costs {}; with {} {}", job.held_gpus,
+              gpu_count(decision.to_gpus), verdict.speedup, pause_text, arrivals,
+              net ? fmt::format("it saves {:.1f} s on average, not more than 0", verdict.value)
+                  : fmt::format("the GPUs stay long enough with probability {:.3f}, not "
+                                "above {:g}",
+                                verdict.value, parameters_.gate_probability)),
           decision.formula);
     decision.kind = DecisionKind::kGrow;
     decision.rule = parameters_.gate == Gate::kNone ? "best-entry" : "gate";

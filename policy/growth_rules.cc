@@ -43,19 +43,25 @@ GrowthRule before_entry(const Parameters& parameters, const PoolFacts& pool, con
 
 // Guard and gate for one entry; true when both let it grow.
 bool weigh(const Parameters& parameters, const PoolFacts& pool, const JobFacts& job,
-           const RateAt& rate, const TableEntry& entry, GrowthVerdict& verdict) {
+           const RateAt& rate, const StayAt& stay, const TableEntry& entry,
+           GrowthVerdict& verdict) {
   verdict.entry = &entry;
   verdict.speedup = entry.tokens_per_second / verdict.now_tokens;
   verdict.rule = GrowthRule::kGrow;
   if (parameters.gate != Gate::kNone) {
-    verdict.lambda = rate(pool.idle_gpus - (entry.gpus - job.held_gpus));
+    const int margin = pool.idle_gpus - (entry.gpus - job.held_gpus);
+    verdict.lambda = rate(margin);
     // Without a known end the net benefit of GPUs that stay for ever is a gain without bound.
-    verdict.value =
-        parameters.gate == Gate::kNetBenefit
-            ? net_benefit(verdict.lambda, verdict.overhead, verdict.overhead_back,
-                          verdict.remaining.value_or(1e9), verdict.speedup)
-            : benefit_probability(parameters.gate, verdict.lambda, verdict.overhead,
-                                  verdict.speedup);
+    const double remaining = verdict.remaining.value_or(1e9);
+    if (parameters.gate != Gate::kNetBenefit)
+      verdict.value =
+          benefit_probability(parameters.gate, verdict.lambda, verdict.overhead, verdict.speedup);
+    else if (stay)
+      verdict.value = net_benefit_of_stay(stay(margin), verdict.overhead, verdict.overhead_back,
+                                          remaining, verdict.speedup);
+    else
+      verdict.value = net_benefit(verdict.lambda, verdict.overhead, verdict.overhead_back,
+                                  remaining, verdict.speedup);
   }
   if (verdict.remaining) verdict.saved = *verdict.remaining * (1 - 1 / verdict.speedup);
   if (parameters.remaining_time_guard && verdict.remaining && !(verdict.saved > verdict.overhead))
@@ -69,8 +75,8 @@ bool weigh(const Parameters& parameters, const PoolFacts& pool, const JobFacts& 
 
 }  // namespace
 
-GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool,
-                           const JobFacts& job, const RateAt& rate) {
+GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool, const JobFacts& job,
+                           const RateAt& rate, const StayAt& stay) {
   GrowthVerdict verdict;
   verdict.rule = before_entry(parameters, pool, job, verdict);
   if (verdict.rule != GrowthRule::kGrow) return verdict;
@@ -89,7 +95,7 @@ GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool,
     std::optional<GrowthVerdict> best;
     for (const TableEntry& entry : *job.table) {
       if (!fits(entry)) continue;
-      if (weigh(parameters, pool, job, rate, entry, verdict) &&
+      if (weigh(parameters, pool, job, rate, stay, entry, verdict) &&
           (!best || verdict.value > best->value))
         best = verdict;
     }
@@ -101,7 +107,7 @@ GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool,
           (fastest == nullptr || entry.tokens_per_second > fastest->tokens_per_second))
         fastest = &entry;
     if (fastest != nullptr && verdict.now_tokens > 0)
-      weigh(parameters, pool, job, rate, *fastest, verdict);
+      weigh(parameters, pool, job, rate, stay, *fastest, verdict);
   }
   if (verdict.entry == nullptr) verdict.rule = GrowthRule::kNoEntry;
   return verdict;

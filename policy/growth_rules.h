@@ -24,7 +24,7 @@ struct JobFacts {
   int max_gpus = 0;      // the user's; 0 = none
   int fitting_gpus = 0;  // idle ones that it could take
   const std::vector<TableEntry>* table = nullptr;
-  std::optional<double> remaining_seconds;  // at the present speed
+  std::optional<double> remaining_seconds;        // at the present speed
   double grow_overhead = 0, shrink_overhead = 0;  // seconds; 0 = not measured yet
   double last_switch_time = 0, last_failure_time = 0;
   int failures = 0;
@@ -47,8 +47,8 @@ enum class GrowthRule {
 
 struct GrowthVerdict {
   GrowthRule rule = GrowthRule::kGrow;
-  int cap = 0;      // the most it may hold
-  int most = 0;     // min(cap, held + idle)
+  int cap = 0;                  // the most it may hold
+  int most = 0;                 // min(cap, held + idle)
   double pause = 0, since = 0;  // kFailurePause, kCooldown: seconds wanted, seconds passed
   // From kGuard on:
   const TableEntry* entry = nullptr;  // the one weighed
@@ -64,7 +64,11 @@ struct GrowthVerdict {
 // λ at a margin of GPUs that stay idle.
 using RateAt = std::function<double(int margin)>;
 
-GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool,
-                           const JobFacts& job, const RateAt& rate);
+// Seconds until demand exceeds the margin, where the future is known (the simulator's oracle).
+using StayAt = std::function<double(int margin)>;
+
+// With `stay`, the net benefit is that of its answer instead of an expectation.
+GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool, const JobFacts& job,
+                           const RateAt& rate, const StayAt& stay = {});
 
 }  // namespace flextrain::policy

@@ -29,9 +29,9 @@ Result<Gate> parse_gate(std::string_view text);
 
 // Where λ comes from (policy/forecast.h).
 enum class ForecastKind {
-  kTrailing,    // arrivals of at least arrival_min_gpus in the trailing window
-  kThinned,     // all arrivals in the window × P(larger than what stays idle after the growth)
-  kSeasonal,    // the rate at this time of day shrunk to the last hour, thinned
+  kTrailing,  // arrivals of at least arrival_min_gpus in the trailing window
+  kThinned,   // all arrivals in the window × P(larger than what stays idle after the growth)
+  kSeasonal,  // the rate at this time of day shrunk to the last hour, thinned
 };
 std::string_view forecast_name(ForecastKind kind);
 Result<ForecastKind> parse_forecast(std::string_view text);
@@ -45,7 +45,7 @@ std::string_view victim_rule_name(VictimRule rule);  // "most-expanded", "smalle
 Result<VictimRule> parse_victim_rule(std::string_view text);
 
 struct Parameters {
-  Gate gate = Gate::kNetBenefit;
+  Gate gate = Gate::kBreakEven;
   double gate_probability = 0.6;  // P_th
   ForecastKind forecast = ForecastKind::kThinned;
   VictimRule victims = VictimRule::kSmallestSufficient;

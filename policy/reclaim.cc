@@ -91,9 +91,8 @@ class Reclaimer {
         if (!companion.leaving) victim.companions.push_back(companion);
       if (!victim.companions.empty()) victims_.push_back(victim);
     }
-    std::sort(victims_.begin(), victims_.end(), [](const Victim& a, const Victim& b) {
-      return a.job->job_id < b.job->job_id;
-    });
+    std::sort(victims_.begin(), victims_.end(),
+              [](const Victim& a, const Victim& b) { return a.job->job_id < b.job->job_id; });
   }
 
   ReclaimOutcome run() {

@@ -19,7 +19,8 @@ double tokens_per_second(const std::vector<TableEntry>& table, int gpus) {
 const TableEntry* best_within(const std::vector<TableEntry>& table, int gpus) {
   const TableEntry* best = nullptr;
   for (const TableEntry& entry : table)
-    if (entry.gpus <= gpus && (best == nullptr || entry.tokens_per_second > best->tokens_per_second))
+    if (entry.gpus <= gpus &&
+        (best == nullptr || entry.tokens_per_second > best->tokens_per_second))
       best = &entry;
   return best;
 }

@@ -15,7 +15,8 @@ std::string_view victim_rule_name(VictimRule rule) {
 Result<VictimRule> parse_victim_rule(std::string_view text) {
   for (const VictimRule rule : {VictimRule::kMostExpanded, VictimRule::kSmallestSufficient})
     if (to_lower(trim(text)) == victim_rule_name(rule)) return rule;
-  return invalid_argument("'{}' is no victim rule; one of most-expanded, smallest-sufficient", text);
+  return invalid_argument("'{}' is no victim rule; one of most-expanded, smallest-sufficient",
+                          text);
 }
 
 std::vector<size_t> victim_order(VictimRule rule, const std::vector<VictimFacts>& victims,

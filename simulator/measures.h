@@ -24,10 +24,10 @@ struct Measures {
   // Queue seconds of rigid jobs: here, and in the rigid run.
   double queue_mean = 0, queue_p95 = 0, queue_over_60 = 0;
   double base_queue_mean = 0, base_queue_p95 = 0, base_queue_over_60 = 0;
-  double rq = 1, w60 = 1;        // queue_mean, queue_over_60 over those of the rigid run
-  double utilisation = 0;        // GPUs held until the last arrival, of all
-  double switches_per_job = 0;   // of elastic jobs
-  double pause_gpu_hours = 0;    // held during pauses, whole run
+  double rq = 1, w60 = 1;       // queue_mean, queue_over_60 over those of the rigid run
+  double utilisation = 0;       // GPUs held until the last arrival, of all
+  double switches_per_job = 0;  // of elastic jobs
+  double pause_gpu_hours = 0;   // held during pauses, whole run
   int64_t growths = 0, shrinks = 0;
   std::vector<SizeClass> classes;  // ascending GPUs
 };

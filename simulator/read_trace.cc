@@ -33,7 +33,8 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
-// "2017-10-09 07:01:55" or with a T, as if it were UTC, so that times of day stay those of the site.
+// "2017-10-09 07:01:55" or with a T, as if it were UTC, so that times of day stay those of the
+// site.
 std::optional<double> time_stamp(std::string_view text) {
   std::tm tm{};
   if (text.size() < 19) return std::nullopt;
@@ -150,8 +151,7 @@ class Reader {
     TraceJob job;
     const auto arrival = time_stamp(value(row, "timestamp"));
     if (!arrival)
-      return invalid_argument("timestamp='{}' is not YYYY-MM-DD HH:MM:SS",
-                              value(row, "timestamp"));
+      return invalid_argument("timestamp='{}' is not YYYY-MM-DD HH:MM:SS", value(row, "timestamp"));
     ASSIGN_OR_RETURN(job.duration, at_least(row, "duration", 0));
     ASSIGN_OR_RETURN(const double gpus, at_least(row, "num_gpus", 0));
     job.arrival = *arrival;
@@ -184,8 +184,8 @@ class Reader {
     job.duration = *end - *start;
     const std::optional<double> minutes = number(value(row, "timelimitraw"));
     // Slurm lets a job run a little over its limit before it ends it.
-    job.limit = minutes ? std::max(*minutes * 60, job.duration)
-                        : job.duration * options_.limit_factor;
+    job.limit =
+        minutes ? std::max(*minutes * 60, job.duration) : job.duration * options_.limit_factor;
     job.draw = draw(options_.seed, static_cast<uint64_t>(job.id));
     job.user = user(std::string(value(row, "user")));
     keep(job);
@@ -193,8 +193,7 @@ class Reader {
   }
 
   int user(const std::string& name) {
-    const auto [at, inserted] =
-        users_.emplace(name, static_cast<int>(result_.trace.users.size()));
+    const auto [at, inserted] = users_.emplace(name, static_cast<int>(result_.trace.users.size()));
     if (inserted) result_.trace.users.push_back(name);
     return at->second;
   }
@@ -211,9 +210,8 @@ class Reader {
     auto& jobs = result_.trace.jobs;
     if (jobs.empty()) return invalid_argument("{}: no job with GPUs that ran and ended", name_);
     result_.trace.name = name_;
-    std::stable_sort(jobs.begin(), jobs.end(), [](const TraceJob& a, const TraceJob& b) {
-      return a.arrival < b.arrival;
-    });
+    std::stable_sort(jobs.begin(), jobs.end(),
+                     [](const TraceJob& a, const TraceJob& b) { return a.arrival < b.arrival; });
     if (jobs.front().arrival > kDay * 365) {  // unix times: from the midnight before the first
       result_.trace.epoch = std::floor(jobs.front().arrival / kDay) * kDay;
       for (TraceJob& job : jobs) job.arrival -= result_.trace.epoch;
@@ -233,6 +231,10 @@ class Reader {
 };
 
 }  // namespace
+
+void redraw(Trace& trace, uint64_t seed) {
+  for (TraceJob& job : trace.jobs) job.draw = draw(seed, static_cast<uint64_t>(job.id));
+}
 
 int gpus_in_tres(std::string_view text) {
   // The total is "gres/gpu=N"; typed counts ("gres/gpu:a100=N") add up to it where it is missing.

@@ -18,8 +18,8 @@ inline constexpr std::string_view kSacctCommand =
     "-o JobID,User,Account,Submit,Start,End,TimelimitRaw,AllocTRES,State";
 
 struct ReadOptions {
-  uint64_t seed = 1;         // of the draws where the trace has none
-  double limit_factor = 2;   // run limit over duration where the trace has no limit
+  uint64_t seed = 1;        // of the draws where the trace has none
+  double limit_factor = 2;  // run limit over duration where the trace has no limit
 };
 
 struct ReadTrace {
@@ -31,6 +31,9 @@ struct ReadTrace {
 // `name` is for messages: kInvalidArgument "name:line: …".
 Result<ReadTrace> read_trace(std::string_view text, const std::string& name,
                              const ReadOptions& options);
+
+// New draws for every job: another choice of who is elastic.
+void redraw(Trace& trace, uint64_t seed);
 
 // GPUs in a TRES text such as "billing=8,cpu=64,gres/gpu=8,gres/gpu:a100=8"; 0 when it has none.
 int gpus_in_tres(std::string_view text);

@@ -46,8 +46,13 @@ struct HandOver {  // GPUs of a shrink, free from `time` on
 
 class Replay {
  public:
-  Replay(const Trace& trace, const ReplayOptions& options)
-      : trace_(trace), options_(options), record_(options.policy, trace.epoch), free_(options.gpus) {
+  Replay(const Trace& trace, const ReplayOptions& options, const ReplayResult* rigid)
+      : trace_(trace),
+        options_(options),
+        rigid_(rigid),
+        record_(options.policy, trace.epoch),
+        free_(options.gpus) {
+    if (options.oracle && rigid != nullptr) stay_ = [this](int margin) { return stays(margin); };
     result_.jobs.resize(trace.jobs.size());
     slot_.assign(trace.jobs.size(), -1);
     rate_ = [this](int margin) { return record_.rate(trace_.epoch + now_, margin); };
@@ -125,8 +130,8 @@ class Replay {
       free_ += held;
       result_.jobs[index].end = now_;
       result_.makespan = now_;
-      const auto at = std::lower_bound(limits_.begin(), limits_.end(),
-                                       std::pair(limit_end(end.job), end.job));
+      const auto at =
+          std::lower_bound(limits_.begin(), limits_.end(), std::pair(limit_end(end.job), end.job));
       limits_.erase(at);
     }
   }
@@ -185,7 +190,8 @@ class Replay {
   // The queue's head while it fits, with what elastic jobs can give back.
   void start_in_order() {
     size_t started = 0;
-    while (started < queue_.size() && make_room(job(queue_[started]).gpus)) start(queue_[started++]);
+    while (started < queue_.size() && make_room(job(queue_[started]).gpus))
+      start(queue_[started++]);
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(started));
   }
 
@@ -237,8 +243,8 @@ class Replay {
     running.last_switch = now_;
     result_.pause_gpu_seconds += running.held * running.pause;
     ++result_.jobs[static_cast<size_t>(running.job)].switches;
-    ends_.push({running.paused_until + running.work / running.speed, running.job,
-                ++running.version});
+    ends_.push(
+        {running.paused_until + running.work / running.speed, running.job, ++running.version});
     result_.sizes.push_back({running.job, now_, running.held});
   }
 
@@ -278,6 +284,57 @@ class Replay {
     return left / running.speed;
   }
 
+  // Seconds until the rigid run's demand has risen by more than `margin` GPUs from what it is now.
+  double stays(int margin) const {
+    const auto& idle = rigid_->idle;
+    const auto now = static_cast<size_t>(now_ / rigid_->idle_step);
+    if (now >= idle.size()) return kForever;
+    const float least = idle[now] - static_cast<float>(margin);
+    for (size_t at = now + 1; at < idle.size(); ++at)
+      if (idle[at] < least) return static_cast<double>(at) * rigid_->idle_step - now_;
+    return kForever;
+  }
+
+  // ElasticFlow's way: one entry at a time to the job that gains most throughput per GPU; a job
+  // switches once.
+  void fill() {
+    std::map<int, const policy::TableEntry*> target;
+    int idle = free_;
+    while (true) {
+      int best = -1;
+      double best_gain = 0;
+      const policy::TableEntry* best_entry = nullptr;
+      for (const Running& running : elastic_) {
+        if (now_ < running.paused_until) continue;
+        const auto chosen = target.find(running.job);
+        const int held = chosen == target.end() ? running.held : chosen->second->gpus;
+        const double speed =
+            chosen == target.end() ? running.speed : chosen->second->tokens_per_second;
+        for (const policy::TableEntry& entry : *running.table) {
+          if (entry.gpus <= held) continue;
+          if (entry.gpus - held > idle) break;
+          const double gain =
+              running.base * (entry.tokens_per_second - speed) / (entry.gpus - held);
+          if (gain > best_gain || (gain == best_gain && gain > 0 && running.job < best)) {
+            best = running.job;
+            best_gain = gain;
+            best_entry = &entry;
+          }
+          break;  // the next entry only
+        }
+      }
+      if (best_entry == nullptr) break;
+      const auto chosen = target.find(best);
+      const Running& running = elastic_[static_cast<size_t>(slot_[static_cast<size_t>(best)])];
+      idle -= best_entry->gpus - (chosen == target.end() ? running.held : chosen->second->gpus);
+      target[best] = best_entry;
+    }
+    for (const auto& [index, entry] : target) {
+      resize(elastic_[static_cast<size_t>(slot_[static_cast<size_t>(index)])], *entry);
+      ++result_.growths;
+    }
+  }
+
   void grow() {
     // What is being handed over has its taker.
     if (free_ <= 0 || coming_gpus_ > 0 || (options_.policy.require_empty_queue && !queue_.empty()))
@@ -285,6 +342,7 @@ class Replay {
     order_.clear();
     for (const Running& running : elastic_) order_.emplace_back(running.held, running.job);
     std::sort(order_.begin(), order_.end());
+    if (options_.marginal_filling) return fill();
     policy::PoolFacts pool;
     pool.now = trace_.epoch + now_;
     pool.jobs_wait = !queue_.empty();
@@ -302,7 +360,7 @@ class Replay {
       facts.remaining_seconds = remaining(running);
       facts.grow_overhead = facts.shrink_overhead = running.pause;
       const policy::GrowthVerdict verdict =
-          policy::judge_growth(options_.policy, pool, facts, rate_);
+          policy::judge_growth(options_.policy, pool, facts, rate_, stay_);
       if (verdict.rule == policy::GrowthRule::kGrow) {
         resize(running, *verdict.entry);
         ++result_.growths;
@@ -314,12 +372,14 @@ class Replay {
 
   const Trace& trace_;
   const ReplayOptions& options_;
+  const ReplayResult* rigid_;
   policy::ArrivalRecord record_;
   policy::RateAt rate_;
+  policy::StayAt stay_;  // empty unless an oracle decides
   ReplayResult result_;
   double now_ = 0, last_pass_ = -kForever;
   bool changed_ = false;  // since the last backfill pass
-  size_t next_ = 0;  // arrival
+  size_t next_ = 0;       // arrival
   int free_ = 0, expanded_ = 0, coming_gpus_ = 0;
   std::deque<HandOver> coming_;
   std::vector<int> queue_;        // in order of arrival
@@ -334,8 +394,8 @@ class Replay {
 }  // namespace
 
 ReplayResult replay(const Trace& trace, const ReplayOptions& options,
-                    const std::function<void(double)>& progress) {
-  return Replay(trace, options).run(progress);
+                    const std::function<void(double)>& progress, const ReplayResult* rigid) {
+  return Replay(trace, options, rigid).run(progress);
 }
 
 }  // namespace flextrain::simulator

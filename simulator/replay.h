@@ -18,14 +18,17 @@ namespace flextrain::simulator {
 struct ReplayOptions {
   int gpus = 0;  // in the pool
   bool elastic = true;
-  double elastic_share = 1;                    // a job is elastic when its draw is below
+  double elastic_share = 1;                     // a job is elastic when its draw is below
   std::vector<int> elastic_sizes{32, 64, 256};  // and it asks for one of these; empty = any size
   ScaleMode mode = ScaleMode::kDataAndPipeline;
-  PauseModel pause;       // of every switch, with the new count held
-  double hand_over = 0;   // seconds from the order until the GPUs of a shrink are free
+  PauseModel pause;      // of every switch, with the new count held
+  double hand_over = 0;  // seconds from the order until the GPUs of a shrink are free
   double tick = 60, backfill = 30;
   int backfill_depth = 500;
   policy::Parameters policy;
+  // Comparisons: GPUs one entry at a time to whoever gains most per GPU, instead of the policy's
+  // order; growth by the rigid run's future instead of a forecast.
+  bool marginal_filling = false, oracle = false;
 };
 
 struct JobOutcome {
@@ -48,11 +51,13 @@ struct ReplayResult {
   double makespan = 0;
   std::vector<SizeChange> sizes;
   std::vector<float> idle;  // sampled every idle_step seconds
-  double idle_step = 300;
+  double idle_step = 60;
 };
 
-// `progress` gets the share done in [0, 1] now and then; may be empty.
+// `progress` gets the share done in [0, 1] now and then; may be empty. `rigid`: the run of the same
+// trace without elasticity, which an oracle needs.
 ReplayResult replay(const Trace& trace, const ReplayOptions& options,
-                    const std::function<void(double)>& progress = {});
+                    const std::function<void(double)>& progress = {},
+                    const ReplayResult* rigid = nullptr);
 
 }  // namespace flextrain::simulator

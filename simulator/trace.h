@@ -17,8 +17,8 @@ struct TraceJob {
   double duration = 0;  // seconds of running at its initial size
   double limit = 0;     // its run limit in seconds
   int gpus = 0;
-  double draw = 1;      // uniform in [0, 1): elastic when below the elastic share
-  int user = 0;         // index into Trace::users
+  double draw = 1;  // uniform in [0, 1): elastic when below the elastic share
+  int user = 0;     // index into Trace::users
 };
 
 struct Trace {

@@ -45,11 +45,10 @@ Status Engine::load() {
   // Were a lost database to begin at 1 again, no agent that runs would obey any more.
   ASSIGN_OR_RETURN(epoch_, store_.next_epoch(now()));
   started_ = observed_since_ = now();
-  ASSIGN_OR_RETURN(const auto arrivals,
-                   store_.queries().arrivals_since(now() - arrival_history()));
+  ASSIGN_OR_RETURN(const auto arrivals, store_.queries().arrivals_since(now() - arrival_history()));
   for (const store::ArrivalRow& row : arrivals) {
     observed_since_ = std::min(observed_since_, row.submit_time);
-    arrivals_[{row.job_id, row.submit_time}] = row.gpus;
+    arrivals_[{row.job_id, row.submit_time}] = {static_cast<double>(row.submit_time), row.gpus};
   }
   ASSIGN_OR_RETURN(holds_, store_.queries().holds());
   ASSIGN_OR_RETURN(const auto intents, store_.queries().open_intents());
@@ -196,8 +195,7 @@ bool Engine::wants_tick() { return std::exchange(wants_tick_, false); }
 
 void Engine::decide_and_act(const ClusterView& view) {
   for (const auto& job : jobs_) job->hold = hold_of(*job);
-  const policy::Snapshot snapshot =
-      build_snapshot(view, jobs_, forecast(view.now), config_);
+  const policy::Snapshot snapshot = build_snapshot(view, jobs_, forecast(view.now), config_);
   give_up_growths(snapshot);
   std::vector<policy::Decision> decisions;
   if (config_.enabled) decisions = policy::decide(snapshot, config_.policy);
@@ -266,9 +264,9 @@ void Engine::record_arrivals(const ClusterView& view) {
     if (protocol::companion_from_comment(record.admin_comment)) continue;
     const auto request = protocol::from_comment(record.admin_comment);
     const bool elastic = request.ok() && request->has_value();
-    arrivals_[{record.job_id, record.submit_time}] = record.gpus_requested;
-    if (arrival_record_)
-      arrival_record_->add({static_cast<double>(record.submit_time), record.gpus_requested});
+    const policy::Arrival arrival{static_cast<double>(record.submit_time), record.gpus_requested};
+    arrivals_[{record.job_id, record.submit_time}] = arrival;
+    if (arrival_record_) arrival_record_->add(arrival);
     rows.push_back(
         {cluster_name(), record.job_id, record.submit_time, record.gpus_requested, elastic});
   }
@@ -276,7 +274,7 @@ void Engine::record_arrivals(const ClusterView& view) {
   // The oldest ids go first: over a storm the rate is known well enough.
   while (arrivals_.size() > kMaxArrivals) arrivals_.erase(arrivals_.begin());
   std::erase_if(arrivals_, [&](const auto& entry) {
-    return entry.first.second < view.now - arrival_history();
+    return entry.second.time < static_cast<double>(view.now - arrival_history());
   });
 }
 
@@ -291,8 +289,7 @@ policy::Forecast Engine::forecast(int64_t now) {
     localtime_r(&time, &local);
     arrival_record_.emplace(config_.policy, static_cast<double>(observed_since_),
                             static_cast<double>(local.tm_gmtoff));
-    for (const auto& [key, gpus] : arrivals_)
-      arrival_record_->add({static_cast<double>(key.second), gpus});
+    for (const auto& [key, arrival] : arrivals_) arrival_record_->add(arrival);
   }
   return arrival_record_->forecast(static_cast<double>(now));
 }

@@ -186,8 +186,8 @@ class Engine {
   store::Store& store_;
   const Options options_;
   ManagedJobs jobs_;
-  std::map<std::pair<uint32_t, int64_t>, int> arrivals_;  // job id, submit time → GPUs
-  std::optional<policy::ArrivalRecord> arrival_record_;   // of arrivals_, made when first asked
+  std::map<std::pair<uint32_t, int64_t>, policy::Arrival> arrivals_;  // job id, submit time
+  std::optional<policy::ArrivalRecord> arrival_record_;  // of arrivals_, made when first asked
   std::vector<store::HoldRow> holds_;
   Hold hold_all_;
   std::string store_fault_;  // "" = the database takes what is written

@@ -86,7 +86,8 @@ void Engine::shift_times(int64_t seconds) {
   shift(no_growth_before_, seconds);
   shift(observed_since_, seconds);
   for (auto& [text, time] : logged_errors_) time += seconds;
-  for (auto& [key, arrival] : arrivals_) arrival.time += seconds;
+  for (auto& [key, arrival] : arrivals_) arrival.time += static_cast<double>(seconds);
+  arrival_record_.reset();
 }
 
 }  // namespace flextrain::slurm_plugin

@@ -51,6 +51,14 @@ class FakeEnvironment : public Environment {
     return found == variables.end() ? "" : found->second;
   }
 
+  Result<std::string> standard_input() override { return read_file("-"); }
+  Status write_file(const std::string& path, const std::string& content) override {
+    files[path] = content;
+    return {};
+  }
+  void progress(double share) override { shown = share; }
+
+  double shown = -1;  // the newest progress
   std::map<std::string, Json> answers;
   std::vector<protocol::QueryRequest> asked;
   std::vector<protocol::CommandRequest> commanded;

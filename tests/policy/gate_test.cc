@@ -10,7 +10,8 @@ namespace flextrain::policy {
 namespace {
 
 TEST(Gate, NamesRoundTrip) {
-  for (const Gate gate : {Gate::kNone, Gate::kPrinted, Gate::kBreakEven, Gate::kBreakEvenTakeBack, Gate::kNetBenefit})
+  for (const Gate gate :
+       {Gate::kNone, Gate::kPrinted, Gate::kBreakEven, Gate::kBreakEvenTakeBack, Gate::kNetBenefit})
     EXPECT_EQ(*parse_gate(gate_name(gate)), gate);
   EXPECT_EQ(*parse_gate(" Break-Even "), Gate::kBreakEven);
   EXPECT_EQ(parse_gate("poisson").status().code(), StatusCode::kInvalidArgument);

@@ -12,8 +12,9 @@ using ::testing::HasSubstr;
 Result<ReadTrace> read(const std::string& text) { return read_trace(text, "t", {}); }
 
 TEST(ReadTrace, SecondsTrace) {
-  const auto result = read("id,arrival_s,duration_s,gpus,type,limit_s,u\n7,20.5,3,8,Eval,600,0.25\n"
-                           "3,10,5,0,Eval,600,0.5\n9,10,5,1,Eval,600,0.5\n");
+  const auto result = read(
+      "id,arrival_s,duration_s,gpus,type,limit_s,u\n7,20.5,3,8,Eval,600,0.25\n"
+      "3,10,5,0,Eval,600,0.5\n9,10,5,1,Eval,600,0.5\n");
   ASSERT_TRUE(result.ok()) << result.status().message();
   ASSERT_EQ(result->trace.jobs.size(), 2u);
   EXPECT_EQ(result->left_out, 1) << "a job without GPUs";
@@ -25,8 +26,9 @@ TEST(ReadTrace, SecondsTrace) {
 }
 
 TEST(ReadTrace, Philly) {
-  const auto result = read("timestamp,duration,num_gpus,gpu_time,cluster\r\n"
-                           "2017-10-09 07:01:55,66.0,1,66.0,11cb48\r\n");
+  const auto result = read(
+      "timestamp,duration,num_gpus,gpu_time,cluster\r\n"
+      "2017-10-09 07:01:55,66.0,1,66.0,11cb48\r\n");
   ASSERT_TRUE(result.ok()) << result.status().message();
   const TraceJob& job = result->trace.jobs.at(0);
   EXPECT_EQ(job.arrival, 7 * 3600 + 1 * 60 + 55) << "from the midnight before";

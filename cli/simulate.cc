@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#include "cli/simulate.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/text.h"
+#include "simulator/read_trace.h"
+#include "simulator/report.h"
+#include "simulator/scenario.h"
+
+namespace flextrain::cli {
+namespace {
+
+using namespace simulator;
+
+Result<std::vector<int>> parse_sizes(const std::string& text) {
+  std::vector<int> sizes;
+  if (to_lower(text) == "any") return sizes;
+  for (const std::string& item : split(text, ',')) {
+    const Result<int64_t> size = parse_int(trim(item));
+    if (!size.ok() || *size < 1 || *size > 1'000'000)
+      return invalid_argument("--sizes: '{}' is no GPU count; write 32,64 or any", item);
+    sizes.push_back(static_cast<int>(*size));
+  }
+  return sizes;
+}
+
+Result<PauseModel> parse_pause(const std::string& text) {
+  std::vector<double> seconds;
+  for (const std::string& item : split(text, ',')) {
+    const Result<double> value = parse_double(trim(item));
+    if (!value.ok() || *value < 0)
+      return invalid_argument("--pause: '{}' is no number of seconds", item);
+    seconds.push_back(*value);
+  }
+  if (seconds.size() == 1) return PauseModel{seconds[0], seconds[0], seconds[0]};
+  if (seconds.size() == 3) return PauseModel{seconds[0], seconds[1], seconds[2]};
+  return invalid_argument(
+      "--pause takes one number of seconds, or three: up to 32, up to 64 and more GPUs");
+}
+
+Result<ReplayOptions> common_options(const SimulateOptions& options) {
+  ReplayOptions common;
+  if (options.gpus < 1) return invalid_argument("--gpus: the size of the pool must be at least 1");
+  if (!(options.share >= 0 && options.share <= 1))
+    return invalid_argument("--share must be between 0 and 1");
+  if (!(options.tick >= 1)) return invalid_argument("--tick must be at least 1 s");
+  common.gpus = options.gpus;
+  common.elastic_share = options.share;
+  common.hand_over = options.hand_over;
+  common.tick = options.tick;
+  ASSIGN_OR_RETURN(common.elastic_sizes, parse_sizes(options.sizes));
+  ASSIGN_OR_RETURN(common.pause, parse_pause(options.pause));
+  if (options.mode != "pp" && options.mode != "dp+pp")
+    return invalid_argument("--mode is pp or dp+pp, not '{}'", options.mode);
+  common.mode = options.mode == "pp" ? ScaleMode::kPipeline : ScaleMode::kDataAndPipeline;
+  return common;
+}
+
+AppResult refused(const Status& status) {
+  return {2, "", fmt::format("sflex simulate: {}\n", printable(status.message()))};
+}
+
+double cpu_seconds() {
+  return static_cast<double>(std::clock()) / static_cast<double>(CLOCKS_PER_SEC);
+}
+
+}  // namespace
+
+AppResult run_simulate(Environment& environment, const SimulateOptions& options) {
+  const Result<ReplayOptions> common = common_options(options);
+  if (!common.ok()) return refused(common.status());
+  std::vector<Scenario> scenarios;
+  for (const std::string& name : split(options.policies, ',')) {
+    Result<Scenario> scenario = make_scenario(trim(name), *common);
+    if (!scenario.ok()) return refused(scenario.status());
+    scenarios.push_back(std::move(*scenario));
+  }
+  std::vector<ScenarioReport> reports;
+  std::string svg, notes;
+  const size_t runs = options.traces.size() * static_cast<size_t>(options.seeds);
+  size_t done = 0;
+  for (const std::string& path : options.traces) {
+    const std::string name = path == "-" ? "standard input" : path;
+    const Result<std::string> text =
+        path == "-" ? environment.standard_input() : environment.read_file(path);
+    if (!text.ok()) return refused(text.status());
+    Result<ReadTrace> read = read_trace(*text, name, {});
+    if (!read.ok()) return refused(read.status());
+    Trace& trace = read->trace;
+    if (read->left_out > 0)
+      notes += fmt::format("{}: {} of {} jobs left out: no GPUs, or did not run to an end\n", name,
+                           read->left_out, read->lines);
+    const auto too_large = std::count_if(trace.jobs.begin(), trace.jobs.end(),
+                                         [&](const auto& job) { return job.gpus > options.gpus; });
+    if (too_large > 0)
+      notes +=
+          fmt::format("{}: {} jobs left out: more than {} GPUs\n", name, too_large, options.gpus);
+    for (int seed = 1; seed <= options.seeds; ++seed, ++done) {
+      if (options.seeds > 1) redraw(trace, static_cast<uint64_t>(seed));
+      const auto results = run_scenarios(
+          trace, scenarios, options.warm_up_days * 86400, cpu_seconds, [&](double share) {
+            if (!options.quiet)
+              environment.progress((static_cast<double>(done) + share) / static_cast<double>(runs));
+          });
+      if (reports.empty())
+        for (const ScenarioRun& run : results) reports.push_back({run.name, "", {}, {}});
+      for (size_t i = 0; i < results.size(); ++i) {
+        reports[i].runs.push_back(results[i].measures);
+        reports[i].seconds.push_back(results[i].seconds);
+      }
+      if (done == 0 && !options.svg.empty()) svg = report_svg(trace, results, options.gpus);
+    }
+  }
+  for (const auto& [path, content] :
+       {std::pair(options.csv, report_csv(reports)), std::pair(options.svg, svg)}) {
+    if (path.empty()) continue;
+    if (const Status status = environment.write_file(path, content); !status.ok())
+      return {1, "", fmt::format("sflex simulate: {}\n", printable(status.message()))};
+  }
+  const std::string out =
+      fmt::format("{} elastic and {} rigid jobs on {} GPUs{}\n\n",
+                  reports.back().runs.front().elastic_jobs, reports.back().runs.front().rigid_jobs,
+                  options.gpus, runs > 1 ? fmt::format(", the first of {} runs", runs) : "");
+  return {0, out + print_report(reports, options.classes), notes};
+}
+
+}  // namespace flextrain::cli

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// `sflex simulate`: what elasticity would have done with a trace's jobs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/app.h"
+#include "cli/environment.h"
+
+namespace flextrain::cli {
+
+struct SimulateOptions {
+  std::vector<std::string> traces;  // paths, "-" = standard input
+  int gpus = 0;
+  std::string policies = "rigid,flextrain-paper,none,elasticflow,recommended,oracle,frictionless";
+  std::string sizes = "32,64,256", mode = "dp+pp", pause = "180,300,480";
+  double share = 1, hand_over = 0, tick = 60, warm_up_days = 0;
+  int seeds = 1;
+  std::string csv, svg;  // files to write
+  bool classes = false, quiet = false;
+};
+
+AppResult run_simulate(Environment& environment, const SimulateOptions& options);
+
+}  // namespace flextrain::cli

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/app.h"
+#include "tests/cli/fake_environment.h"
+
+namespace flextrain::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// An elastic job of 32 GPUs alone on 128; a rigid one comes after its end.
+constexpr const char* kTrace =
+    "id,arrival_s,duration_s,gpus,type,limit_s,u\n"
+    "1,0,36000,32,T,90000,0.1\n"
+    "2,14400,600,96,T,900,0.9\n";
+
+AppResult simulate(FakeEnvironment& environment, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "simulate");
+  return run_sflex(arguments, environment);
+}
+
+TEST(Simulate, GrowsIntoIdleGpus) {
+  FakeEnvironment environment;
+  environment.files["t.csv"] = kTrace;
+  const AppResult result =
+      simulate(environment, {"t.csv", "--gpus", "128", "--policies", "rigid,recommended", "--csv",
+                             "out.csv", "--svg", "out.svg", "--classes"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("1 elastic and 1 rigid jobs on 128 GPUs"));
+  EXPECT_THAT(result.out, HasSubstr("recommended"));
+  EXPECT_EQ(environment.shown, 1) << "the bar ends";
+  // By hand: grows at 0 to 128 GPUs, 3.4225x with a pause of 180 s: ends at 180 + 36000/3.4225 =
+  // 10698.6, which is 0.2972 of 36000.
+  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,1,1,0.297"));
+  EXPECT_THAT(environment.files["out.svg"], HasSubstr("Job 1 under recommended"));
+}
+
+TEST(Simulate, ReadsStandardInputAndShowsTheSpread) {
+  FakeEnvironment environment;
+  environment.files["-"] = kTrace;
+  const AppResult result = simulate(
+      environment, {"-", "--gpus", "128", "--policies", "none", "--seeds", "3", "--sizes", "any"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("±"));
+}
+
+TEST(Simulate, SaysWhatIsWrong) {
+  FakeEnvironment environment;
+  environment.files["t.csv"] = std::string(kTrace) + "3,x,1,1,T,1,1\n";
+  const auto error = [&](std::vector<std::string> arguments) {
+    const AppResult result = simulate(environment, std::move(arguments));
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  };
+  EXPECT_THAT(error({"t.csv", "--gpus", "8"}), HasSubstr("t.csv:4: arrival_s='x'"));
+  EXPECT_THAT(error({"none.csv", "--gpus", "8"}), HasSubstr("none.csv does not exist"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--policies", "magic"}),
+              HasSubstr("'magic' is no policy; one of rigid, flextrain-paper"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "0"}), HasSubstr("at least 1"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--pause", "1,2"}), HasSubstr("--pause takes one"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--sizes", "many"}), HasSubstr("'many'"));
+}
+
+}  // namespace
+}  // namespace flextrain::cli
