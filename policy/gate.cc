@@ -81,7 +81,7 @@ std::string gate_formula(Gate gate) {
     case Gate::kBreakEvenTakeBack:
       return "P = exp(-lambda*O*(S+1)/(S-1)) > P_th";
     case Gate::kNetBenefit:
-      return "E = p*(R-F) + G > 0";
+      return "E > 0";
   }
   return "";
 }
