@@ -7,7 +7,9 @@
 
 namespace flextrain::planner {
 
-inline constexpr int kMaxLayers = 1024;           // transformer layers
+inline constexpr int kMaxLayers = 1024;  // transformer layers
+inline constexpr int kMaxMtpHeads = 16;
+inline constexpr int kMaxLayerId = kMaxLayers + 1 + 2 * kMaxMtpHeads;
 inline constexpr int kMaxChunks = 2048;           // stages × virtual stages of one pipeline
 inline constexpr int kMaxRanks = 1 << 20;         // of a Plan
 inline constexpr int kMaxMicroBatches = 1 << 20;  // of one pipeline

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "planner/limits.h"
+#include "planner/schedule.h"
 
 namespace flextrain::planner {
 namespace {
@@ -17,22 +18,29 @@ namespace {
 // The embedding is a table look-up bound by memory, small but not free.
 constexpr double kDefaultEmbeddingCost = 0.1;
 constexpr double kDefaultHeadCost = 0.5;
+// An MTP block is a transformer layer and a projection of twice the width (2·d² of 12·d²); its
+// embedding and cross-entropy cost what embedding and head do.
+constexpr double kDefaultMtpBlockCost = 1.0 + 1.0 / 6.0;
+constexpr double kDefaultMtpLossCost = kDefaultEmbeddingCost + kDefaultHeadCost;
 // Costs below this share of the largest one count as this share, so that a layer measured as 0
 // still has a place it prefers.
 constexpr double kSmallestShare = 1e-6;
 // Slack for comparing sums of doubles.
 constexpr double kSlack = 1.0 + 1e-9;
 
-// Units 0 … L+1 cut into chunks: chunk k holds units [cut[k], cut[k+1]). Unit 0 (embedding) is
-// always in the first chunk and unit L+1 (head) in the last; a chunk may be empty of real layers.
+// Units (layer ids) cut into chunks: chunk k holds units [cut[k], cut[k+1]). Unit 0 (embedding) is
+// always in the first chunk and the last unit in the last; a chunk may be empty of real layers.
 using Cuts = std::vector<int>;
 
 class Partitioner {
  public:
-  Partitioner(const std::vector<double>& costs, int stages, int virtual_stages)
+  // `head` is the unit that takes no position of its own, as the embedding.
+  Partitioner(const std::vector<double>& costs, const ScheduleShape& shape, int head)
       : units_(static_cast<int>(costs.size())),
-        stages_(stages),
-        chunks_(stages * virtual_stages),
+        shape_(shape),
+        stages_(shape.stages),
+        chunks_(shape.chunks()),
+        head_(head),
         prefix_(costs.size() + 1, 0.0) {
     std::partial_sum(costs.begin(), costs.end(), prefix_.begin() + 1);
     largest_ = *std::max_element(costs.begin(), costs.end());
@@ -42,6 +50,14 @@ class Partitioner {
     Cuts cuts = balance_chunks();
     if (chunks_ > stages_) refine_stages(cuts);
     return cuts;
+  }
+
+  // Positions that a chunk's layers take.
+  int positions(const Cuts& cuts, int chunk) const {
+    int count = cuts[chunk + 1] - cuts[chunk];
+    if (cuts[chunk] == 0 && count > 0) --count;
+    if (cuts[chunk] <= head_ && head_ < cuts[chunk + 1]) --count;
+    return count;
   }
 
  private:
@@ -130,7 +146,7 @@ class Partitioner {
   Score score(const Cuts& cuts, std::vector<double>& load) const {
     load.assign(stages_, 0.0);
     for (int chunk = 0; chunk < chunks_; ++chunk) {
-      load[chunk % stages_] += sum(cuts[chunk], cuts[chunk + 1]);
+      load[shape_.stage_at(chunk)] += sum(cuts[chunk], cuts[chunk + 1]);
     }
     Score result;
     for (const double stage : load) {
@@ -151,7 +167,8 @@ class Partitioner {
       const int worst = static_cast<int>(std::max_element(load.begin(), load.end()) - load.begin());
       Cuts best_cuts;
       Score best = current;
-      for (int source = worst; source < chunks_; source += stages_) {
+      for (int c = 0; c < shape_.virtual_stages; ++c) {
+        const int source = shape_.position(worst, c);
         for (int target = 0; target < chunks_; ++target) {
           Cuts moved = cuts;
           if (!shift(moved, source, target) || longest(moved) > largest_chunk) continue;
@@ -178,88 +195,120 @@ class Partitioner {
     return std::is_sorted(cuts.begin(), cuts.end());
   }
 
-  // Most transformer layers in one chunk.
+  // Most positions in one chunk.
   int longest(const Cuts& cuts) const {
     int result = 0;
-    for (int chunk = 0; chunk < chunks_; ++chunk) {
-      const int begin = std::max(cuts[chunk], 1);
-      const int end = std::min(cuts[chunk + 1], units_ - 1);
-      result = std::max(result, end - begin);
-    }
+    for (int chunk = 0; chunk < chunks_; ++chunk) result = std::max(result, positions(cuts, chunk));
     return result;
   }
 
-  int units_, stages_, chunks_;
+  int units_;
+  ScheduleShape shape_;
+  int stages_, chunks_, head_;
   std::vector<double> prefix_;
   double largest_ = 0;
 };
 
-Result<std::vector<double>> usable_costs(int layers, const std::vector<double>& costs) {
-  if (costs.empty()) {
-    std::vector<double> unit(layers + 2, 1.0);
-    unit.front() = kDefaultEmbeddingCost;
-    unit.back() = kDefaultHeadCost;
+Result<std::vector<double>> usable_costs(const PlacementRequest& request) {
+  const int layers = request.num_transformer_layers;
+  const size_t units = static_cast<size_t>(num_layers(layers, request.num_mtp_heads));
+  if (request.costs.empty()) {
+    std::vector<double> unit(units, 1.0);
+    unit[0] = kDefaultEmbeddingCost;
+    unit[layers + 1] = kDefaultHeadCost;
+    for (int head = 0; head < request.num_mtp_heads; ++head) {
+      unit[layers + 2 + 2 * head] = kDefaultMtpBlockCost;
+      unit[layers + 3 + 2 * head] = kDefaultMtpLossCost;
+    }
     return unit;
   }
-  if (costs.size() != static_cast<size_t>(layers) + 2) {
+  if (request.costs.size() != units) {
     return invalid_argument(
-        "placement: {} layer costs given, {} needed (embedding, {} transformer layers, head)",
-        costs.size(), layers + 2, layers);
+        "placement: {} layer costs given, {} needed (embedding, {} transformer layers, head{})",
+        request.costs.size(), units, layers,
+        request.num_mtp_heads > 0
+            ? fmt::format(", block and loss of {} MTP heads", request.num_mtp_heads)
+            : "");
   }
   double largest = 0;
-  for (size_t layer = 0; layer < costs.size(); ++layer) {
-    if (!std::isfinite(costs[layer]) || costs[layer] < 0) {
+  for (size_t layer = 0; layer < units; ++layer) {
+    if (!std::isfinite(request.costs[layer]) || request.costs[layer] < 0) {
       return invalid_argument("placement: cost {} of layer {} must be a finite number >= 0",
-                              costs[layer], layer);
+                              request.costs[layer], layer);
     }
-    largest = std::max(largest, costs[layer]);
+    largest = std::max(largest, request.costs[layer]);
   }
   if (largest == 0) return invalid_argument("placement: all layer costs are 0");
-  std::vector<double> result = costs;
+  std::vector<double> result = request.costs;
   for (double& cost : result) cost = std::max(cost / largest, kSmallestShare);
   return result;
 }
 
+Status check_request(const PlacementRequest& request) {
+  const int layers = request.num_transformer_layers, heads = request.num_mtp_heads;
+  const int stages = request.pipeline_parallel;
+  if (layers < 1 || layers > kMaxLayers || heads < 0 || heads > kMaxMtpHeads) {
+    return invalid_argument(
+        "placement: {} transformer layers and {} MTP heads, must be 1 ... {} and 0 ... {}", layers,
+        heads, kMaxLayers, kMaxMtpHeads);
+  }
+  if (stages < 1 || (!request.empty_stages && stages > layers + heads)) {
+    return invalid_argument(
+        "placement: pipeline parallel {} must be between 1 and the {} transformer layers{}{}",
+        stages, layers, heads > 0 ? " and MTP blocks" : "",
+        stages > layers && !request.no_ops ? "; No-Ops are forbidden" : "");
+  }
+  if (request.virtual_stages < 1 || request.virtual_stages > kMaxChunks / stages) {
+    return invalid_argument("placement: {} virtual stages on {} stages, must be 1 ... {}",
+                            request.virtual_stages, stages, kMaxChunks / stages);
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<LayerPlacement> place_layers(const PlacementRequest& request) {
+  RETURN_IF_ERROR(check_request(request));
+  ASSIGN_OR_RETURN(const std::vector<double> usable, usable_costs(request));
+  const ScheduleShape shape{request.pipeline_parallel, request.virtual_stages, 1, request.order};
+  const LayerId head = request.num_transformer_layers + 1;
+  const int units = static_cast<int>(usable.size());
+  const int chunks = shape.chunks();
+  if (!request.no_ops && chunks > units) {
+    return invalid_argument("placement: {} chunks for {} layers, and No-Ops are forbidden", chunks,
+                            units);
+  }
+  const Partitioner partitioner(usable, shape, head);
+  const Cuts cuts = partitioner.solve();
+  int positions = request.no_ops ? 1 : 0;  // per chunk, the same everywhere
+  for (int chunk = 0; request.no_ops && chunk < chunks; ++chunk) {
+    positions = std::max(positions, partitioner.positions(cuts, chunk));
+  }
+  LayerPlacement placement(shape.stages, std::vector<std::vector<LayerId>>(shape.virtual_stages));
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    std::vector<LayerId>& ids = placement[shape.stage_at(chunk)][shape.chunk_at(chunk)];
+    for (LayerId layer = cuts[chunk]; layer < cuts[chunk + 1]; ++layer) ids.push_back(layer);
+    const int missing = positions - partitioner.positions(cuts, chunk);
+    // No-Ops end their chunk, but nothing follows the last layer.
+    const auto end = chunk == chunks - 1 ? ids.end() - 1 : ids.end();
+    if (missing > 0) ids.insert(end, static_cast<size_t>(missing), kNoOp);
+    if (!ids.empty()) continue;
+    return invalid_argument(
+        "placement: these costs leave chunk {} of stage {} without a layer, and No-Ops are "
+        "forbidden; use fewer stages",
+        shape.chunk_at(chunk), shape.stage_at(chunk));
+  }
+  return placement;
+}
 
 Result<LayerPlacement> place_layers(int num_transformer_layers, int pipeline_parallel,
                                     int virtual_stages, const std::vector<double>& costs) {
-  const int layers = num_transformer_layers;
-  if (layers < 1 || layers > kMaxLayers) {
-    return invalid_argument("placement: {} transformer layers, must be 1 ... {}", layers,
-                            kMaxLayers);
-  }
-  if (pipeline_parallel < 1 || pipeline_parallel > layers) {
-    return invalid_argument(
-        "placement: pipeline parallel {} must be between 1 and the {} transformer layers",
-        pipeline_parallel, layers);
-  }
-  if (virtual_stages < 1 || virtual_stages > kMaxChunks / pipeline_parallel) {
-    return invalid_argument("placement: {} virtual stages on {} stages, must be 1 ... {}",
-                            virtual_stages, pipeline_parallel, kMaxChunks / pipeline_parallel);
-  }
-  ASSIGN_OR_RETURN(const std::vector<double> usable, usable_costs(layers, costs));
-  const int chunks = pipeline_parallel * virtual_stages;
-  const Cuts cuts = Partitioner(usable, pipeline_parallel, virtual_stages).solve();
-
-  int positions = 1;  // transformer layers + No-Ops per chunk, the same everywhere
-  const auto real_range = [&](int chunk) {
-    return std::pair(std::max(cuts[chunk], 1), std::min(cuts[chunk + 1], layers + 1));
-  };
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const auto [begin, end] = real_range(chunk);
-    positions = std::max(positions, end - begin);
-  }
-  LayerPlacement placement(pipeline_parallel, std::vector<std::vector<LayerId>>(virtual_stages));
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    std::vector<LayerId>& ids = placement[chunk % pipeline_parallel][chunk / pipeline_parallel];
-    const auto [begin, end] = real_range(chunk);
-    if (chunk == 0) ids.push_back(0);
-    for (int layer = begin; layer < end; ++layer) ids.push_back(layer);
-    for (int filled = end - begin; filled < positions; ++filled) ids.push_back(kNoOp);
-    if (chunk == chunks - 1) ids.push_back(layers + 1);
-  }
-  return placement;
+  PlacementRequest request;
+  request.num_transformer_layers = num_transformer_layers;
+  request.pipeline_parallel = pipeline_parallel;
+  request.virtual_stages = virtual_stages;
+  request.costs = costs;
+  return place_layers(request);
 }
 
 }  // namespace flextrain::planner

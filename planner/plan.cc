@@ -5,6 +5,7 @@
 
 #include "planner/limits.h"
 #include "planner/placement.h"
+#include "planner/schedule_family.h"
 
 namespace flextrain::planner {
 
@@ -16,6 +17,33 @@ Result<Numerics> parse_numerics(std::string_view text) {
   if (text == "exact") return Numerics::kExact;
   if (text == "fp32") return Numerics::kFp32;
   return invalid_argument("numerics '{}' is unknown; use exact or fp32", text);
+}
+
+std::string_view recompute_name(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kFull:
+      return "full";
+  }
+  return "none";
+}
+
+Result<Recompute> parse_recompute(std::string_view text) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    if (text == recompute_name(recompute)) return recompute;
+  }
+  return invalid_argument("recompute '{}' is unknown; use none, selective or full", text);
+}
+
+int num_layers(int num_transformer_layers, int num_mtp_heads) {
+  return num_transformer_layers + 2 + 2 * num_mtp_heads;
+}
+
+int num_layers(const Plan& plan) {
+  return num_layers(plan.num_transformer_layers, plan.num_mtp_heads);
 }
 
 namespace {
@@ -44,8 +72,14 @@ Status check_layout(const RegularLayout& layout) {
   if (int64_t{layout.data_parallel} * layout.pipeline_parallel > kMaxRanks) {
     return invalid_argument("layout: more than {} ranks", kMaxRanks);
   }
-  if (layout.schedule != "1f1b" && layout.schedule != "gpipe") {
-    return invalid_argument("layout: schedule '{}' is unknown; use 1f1b or gpipe", layout.schedule);
+  if (layout.num_mtp_heads < 0 || layout.num_mtp_heads > kMaxMtpHeads) {
+    return invalid_argument("layout: {} MTP heads, must be 0 ... {}", layout.num_mtp_heads,
+                            kMaxMtpHeads);
+  }
+  ASSIGN_OR_RETURN(const ScheduleFamily family, parse_plan_schedule(layout.schedule));
+  if (family == ScheduleFamily::kVShape && layout.virtual_stages != 2) {
+    return invalid_argument("layout: schedule v-shape needs 2 virtual stages, not {}",
+                            layout.virtual_stages);
   }
   return {};
 }
@@ -54,16 +88,27 @@ Status check_layout(const RegularLayout& layout) {
 
 Result<Plan> make_regular_plan(const RegularLayout& layout) {
   RETURN_IF_ERROR(check_layout(layout));
-  ASSIGN_OR_RETURN(const LayerPlacement placement,
-                   place_layers(layout.num_transformer_layers, layout.pipeline_parallel,
-                                layout.virtual_stages, layout.layer_costs));
+  PlacementRequest request;
+  request.num_transformer_layers = layout.num_transformer_layers;
+  request.num_mtp_heads = layout.num_mtp_heads;
+  request.pipeline_parallel = layout.pipeline_parallel;
+  request.virtual_stages = layout.virtual_stages;
+  request.order = layout.schedule == "v-shape" ? ChunkOrder::kV : ChunkOrder::kLoop;
+  request.costs = layout.layer_costs;
+  ASSIGN_OR_RETURN(const LayerPlacement placement, place_layers(request));
   Plan plan;
   plan.numerics = layout.numerics;
   plan.num_transformer_layers = layout.num_transformer_layers;
   plan.micro_batch_size = layout.micro_batch_size;
   plan.schedule = layout.schedule;
-  const size_t layers = static_cast<size_t>(layout.num_transformer_layers) + 2;
-  plan.recompute.assign(layers, false);
+  plan.chunk_order = request.order;
+  plan.num_mtp_heads = layout.num_mtp_heads;
+  const size_t layers =
+      static_cast<size_t>(num_layers(layout.num_transformer_layers, layout.num_mtp_heads));
+  plan.recompute.assign(layers, Recompute::kNone);
+  for (LayerId layer = 1; layer < static_cast<LayerId>(layers); ++layer) {
+    if (is_block(plan, layer)) plan.recompute[layer] = layout.recompute;
+  }
   plan.reduce_groups.resize(layers);
   for (size_t layer = 0; layer < layers; ++layer) {
     plan.reduce_groups[layer].layer = static_cast<LayerId>(layer);
@@ -90,6 +135,12 @@ Result<Plan> make_regular_plan(const RegularLayout& layout) {
   RETURN_IF_ERROR(validate_plan(plan));
   plan.id = plan_id(plan);
   return plan;
+}
+
+bool is_block(const Plan& plan, LayerId layer) {
+  const int layers = plan.num_transformer_layers;
+  if (layer >= 1 && layer <= layers) return true;
+  return layer > layers + 1 && layer < num_layers(plan) && (layer - layers) % 2 == 0;
 }
 
 int num_ranks(const Plan& plan) {
@@ -141,6 +192,11 @@ std::string plan_summary(const Plan& plan) {
   }
   if (tensor_parallel > 1) text += fmt::format(" x TP up to {}", tensor_parallel);
   if (virtual_stages > 1) text += fmt::format(", {} virtual stages", virtual_stages);
+  if (plan.num_mtp_heads > 0) text += fmt::format(", {} MTP heads", plan.num_mtp_heads);
+  const auto recomputed = std::max_element(plan.recompute.begin(), plan.recompute.end());
+  if (recomputed != plan.recompute.end() && *recomputed != Recompute::kNone) {
+    text += fmt::format(", {} recompute", recompute_name(*recomputed));
+  }
   return text + fmt::format(", {}, {} GPU{}", plan.schedule, num_ranks(plan),
                             num_ranks(plan) == 1 ? "" : "s");
 }

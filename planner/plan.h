@@ -22,8 +22,11 @@
 namespace flextrain::planner {
 
 // Global layer ids. With L transformer layers: 0 is the embedding, 1 … L are the transformer
-// layers, L+1 is the head (final norm, LM head and loss). kNoOp has no weights and passes
-// activations on.
+// layers, L+1 is the head (final norm, LM head and loss). With D multi-token-prediction heads the
+// head passes its input on and for d = 1 … D follow L+2d, the MTP block (projection of the hidden
+// state and the embedded token d ahead, then a transformer layer), and L+2d+1, its embedding and
+// cross-entropy: with two heads these stand last and third-last, where FlexTrain puts them. kNoOp
+// has no weights and passes activations on.
 using LayerId = int;
 inline constexpr LayerId kNoOp = -1;
 
@@ -45,9 +48,21 @@ struct Stage {
   std::string device_type;       // GRES type, "" = whatever the job has
   int leader = 0;                // rank that talks to the neighbour stages
   // chunks[v] = layer ids of virtual stage v held here, in execution order, No-Ops included. The
-  // order of execution over the pipeline is chunk 0 of stage 0 … p-1, then chunk 1 of stage 0 …
+  // order of execution over the pipeline is the Plan's chunk_order.
   std::vector<std::vector<LayerId>> chunks;
 };
+
+// How chunk v of the stages follows in the order of execution: kLoop = chunk 0 of stage 0 … p-1,
+// then chunk 1 of stage 0 … p-1; kV = odd chunks run the other way, from stage p-1 to 0, so that
+// the turn stays on one stage and the first stage holds the last chunk of two.
+enum class ChunkOrder { kLoop, kV };
+
+// What of a block's saved tensors is computed again before its backward instead of being kept:
+// nothing; the feed-forward's gate and up projections, the largest of them; everything but the
+// input.
+enum class Recompute : uint8_t { kNone, kSelective, kFull };
+std::string_view recompute_name(Recompute recompute);  // "none", "selective", "full"
+Result<Recompute> parse_recompute(std::string_view text);
 
 struct Pipeline {
   std::vector<Stage> stages;
@@ -89,23 +104,29 @@ struct Plan {
   std::string id;  // content hash, see plan_id()
   Numerics numerics = Numerics::kExact;
   int num_transformer_layers = 0;  // L
+  int num_mtp_heads = 0;           // D
   int micro_batch_size = 1;        // sequences; fixed for a run, the accumulation unit of `exact`
   std::vector<Pipeline> pipelines;
-  std::vector<ReduceGroup> reduce_groups;  // one per layer id 0 … L+1, ascending
-  std::vector<bool> recompute;             // per layer id 0 … L+1
+  std::vector<ReduceGroup> reduce_groups;                         // one per layer id, ascending
+  std::vector<Recompute> recompute;                               // per layer id
   int context_parallel = 1, expert_parallel = 1, zero_stage = 0;  // 1, 1, 0 until built
-  std::string schedule = "1f1b";                                  // "1f1b", "gpipe" or "explicit"
+  // A family of planner/schedule_family.h whose lists follow from the Plan alone ("1f1b", "gpipe",
+  // "memory-min", "zb-1p", "v-shape"), or "explicit".
+  std::string schedule = "1f1b";
+  ChunkOrder chunk_order = ChunkOrder::kLoop;
   // Only for "explicit": explicit_actions[pipeline][stage] = that stage's list.
   std::vector<std::vector<std::vector<Action>>> explicit_actions;
 };
 
 // A regular DP × PP Plan (tensor parallel 1) with `virtual_stages` chunks per stage. Ranks are
 // pipeline-major: rank = pipeline·pp + stage. Layers are placed by planner/placement.h with unit
-// costs unless `layer_costs` (L+2 relative times, embedding first) is given.
+// costs unless `layer_costs` (one relative time per layer id) is given. Schedule v-shape needs two
+// virtual stages and sets chunk_order to kV.
 // Errors: kInvalidArgument when global_batch is not dp·micro_batch_size·k, pp > L, virtual_stages ≥
 // 2 with pp 1, or a value is not positive.
 struct RegularLayout {
   int num_transformer_layers = 1;
+  int num_mtp_heads = 0;
   int data_parallel = 1;
   int pipeline_parallel = 1;
   int virtual_stages = 1;
@@ -113,6 +134,7 @@ struct RegularLayout {
   int micro_batch_size = 1;  // sequences
   Numerics numerics = Numerics::kExact;
   std::string schedule = "1f1b";
+  Recompute recompute = Recompute::kNone;  // of every transformer layer and MTP block
   std::vector<double> layer_costs;
 };
 Result<Plan> make_regular_plan(const RegularLayout& layout);
@@ -124,6 +146,11 @@ Result<Plan> make_regular_plan(const RegularLayout& layout);
 Status validate_plan(const Plan& plan);
 
 int num_ranks(const Plan& plan);
+// Layer ids are 0 … num_layers - 1: L + 2 + 2D.
+int num_layers(int num_transformer_layers, int num_mtp_heads);
+int num_layers(const Plan& plan);
+// Whether a layer is a transformer layer or an MTP block: what recomputation is for.
+bool is_block(const Plan& plan, LayerId layer);
 int total_micro_batches(const Plan& plan);
 // Where a rank sits; kNotFound for a rank the Plan does not have.
 struct RankPosition {

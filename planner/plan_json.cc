@@ -5,7 +5,8 @@
 //    "pipelines":[{"micro_batches":m,"stages":[{"ranks":[[rank,shard_begin,shard_end],…],
 //       "shard_units":1,"device_type":"","leader":0,"chunks":[[0,1,2,-1],…]},…]},…],
 //    "reduce_groups":[[0,4],…],        ranks per layer id 0 … L+1
-//    "recompute":[false,…],            per layer id
+//    "recompute":[false,…],            per layer id: false, true (full) or "selective"
+//    "num_mtp_heads":D,"chunk_order":"v"   only when not 0 and not the loop
 //    "context_parallel":1,"expert_parallel":1,"zero_stage":0,"schedule":"1f1b",
 //    "explicit_actions":[[[["Forward",micro_batch,chunk,peer,slot],…],…],…]}   explicit only
 #define XXH_INLINE_ALL
@@ -43,17 +44,27 @@ Json content_to_json(const Plan& plan) {
   }
   Json groups = Json::array();
   for (const ReduceGroup& group : plan.reduce_groups) groups.push_back(group.ranks);
+  Json recompute = Json::array();
+  for (const Recompute value : plan.recompute) {
+    if (value == Recompute::kSelective) {
+      recompute.push_back(recompute_name(value));
+    } else {
+      recompute.push_back(value == Recompute::kFull);
+    }
+  }
   Json json = {{"version", plan.version},
                {"numerics", numerics_name(plan.numerics)},
                {"num_transformer_layers", plan.num_transformer_layers},
                {"micro_batch_size", plan.micro_batch_size},
                {"pipelines", std::move(pipelines)},
                {"reduce_groups", std::move(groups)},
-               {"recompute", plan.recompute},
+               {"recompute", std::move(recompute)},
                {"context_parallel", plan.context_parallel},
                {"expert_parallel", plan.expert_parallel},
                {"zero_stage", plan.zero_stage},
                {"schedule", plan.schedule}};
+  if (plan.num_mtp_heads != 0) json["num_mtp_heads"] = plan.num_mtp_heads;
+  if (plan.chunk_order == ChunkOrder::kV) json["chunk_order"] = "v";
   if (plan.explicit_actions.empty()) return json;
   Json all = Json::array();
   for (const auto& pipeline : plan.explicit_actions) {
@@ -105,7 +116,7 @@ Result<Stage> read_stage(const Json& json) {
   ASSIGN_OR_RETURN(stage.leader, int_field(json, "leader", 0));
   ASSIGN_OR_RETURN(const Json* chunks, array_field(json, "chunks", kMaxChunks));
   for (const Json& element : *chunks) {
-    ASSIGN_OR_RETURN(std::vector<int> chunk, read_ints(element, "chunks", kNoOp, kMaxLayers + 1));
+    ASSIGN_OR_RETURN(std::vector<int> chunk, read_ints(element, "chunks", kNoOp, kMaxLayerId));
     stage.chunks.push_back(std::move(chunk));
   }
   return stage;
@@ -169,22 +180,37 @@ Result<Plan> read_plan(const Json& json) {
     ASSIGN_OR_RETURN(Pipeline pipeline, read_pipeline(element));
     plan.pipelines.push_back(std::move(pipeline));
   }
-  ASSIGN_OR_RETURN(const Json* groups, array_field(json, "reduce_groups", kMaxLayers + 2));
+  ASSIGN_OR_RETURN(const Json* groups, array_field(json, "reduce_groups", kMaxLayerId + 1));
   for (const Json& element : *groups) {
     ReduceGroup group;
     group.layer = static_cast<LayerId>(plan.reduce_groups.size());
     ASSIGN_OR_RETURN(group.ranks, read_ints(element, "reduce_groups", 0, kMaxRanks));
     plan.reduce_groups.push_back(std::move(group));
   }
-  ASSIGN_OR_RETURN(const Json* recompute, array_field(json, "recompute", kMaxLayers + 2));
+  ASSIGN_OR_RETURN(const Json* recompute, array_field(json, "recompute", kMaxLayerId + 1));
   for (const Json& element : *recompute) {
-    if (!element.is_boolean()) return invalid_argument("'recompute' must hold true or false");
-    plan.recompute.push_back(element.get<bool>());
+    if (element == "selective") {
+      plan.recompute.push_back(Recompute::kSelective);
+    } else if (element.is_boolean()) {
+      plan.recompute.push_back(element.get<bool>() ? Recompute::kFull : Recompute::kNone);
+    } else {
+      return invalid_argument("'recompute' must hold true, false or \"selective\"");
+    }
   }
   ASSIGN_OR_RETURN(plan.context_parallel, int_field(json, "context_parallel"));
   ASSIGN_OR_RETURN(plan.expert_parallel, int_field(json, "expert_parallel"));
   ASSIGN_OR_RETURN(plan.zero_stage, int_field(json, "zero_stage"));
   ASSIGN_OR_RETURN(plan.schedule, string_field(json, "schedule"));
+  if (json.contains("num_mtp_heads")) {
+    ASSIGN_OR_RETURN(plan.num_mtp_heads, int_field(json, "num_mtp_heads", 0, kMaxMtpHeads));
+  }
+  if (json.contains("chunk_order")) {
+    ASSIGN_OR_RETURN(const std::string order, string_field(json, "chunk_order"));
+    if (order != "v" && order != "loop") {
+      return invalid_argument("'chunk_order' must be \"loop\" or \"v\", not \"{}\"", order);
+    }
+    plan.chunk_order = order == "v" ? ChunkOrder::kV : ChunkOrder::kLoop;
+  }
   if (json.contains("explicit_actions")) {
     ASSIGN_OR_RETURN(const Json* actions, array_field(json, "explicit_actions", kMaxList));
     for (const Json& element : *actions) {

@@ -6,6 +6,7 @@
 #include "planner/limits.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
+#include "planner/schedule_family.h"
 
 namespace flextrain::planner {
 namespace {
@@ -27,7 +28,11 @@ Status check_scalars(const Plan& plan) {
         "Plan: context parallel {}, expert parallel {}, ZeRO stage {}: only 1, 1, 0 are built",
         plan.context_parallel, plan.expert_parallel, plan.zero_stage);
   }
-  const size_t layers = static_cast<size_t>(plan.num_transformer_layers) + 2;
+  if (plan.num_mtp_heads < 0 || plan.num_mtp_heads > kMaxMtpHeads) {
+    return invalid_argument("Plan: {} MTP heads, must be 0 ... {}", plan.num_mtp_heads,
+                            kMaxMtpHeads);
+  }
+  const size_t layers = static_cast<size_t>(num_layers(plan));
   if (plan.recompute.size() != layers) {
     return invalid_argument("Plan: {} recompute flags, {} needed (one per layer)",
                             plan.recompute.size(), layers);
@@ -53,10 +58,13 @@ Status check_layers(const Plan& plan, const Pipeline& pipeline, size_t index) {
                               index, pipeline.stages[s].chunks.size(), virtual_stages);
     }
   }
-  const LayerId head = plan.num_transformer_layers + 1;
+  const LayerId last = num_layers(plan) - 1;
+  const ScheduleShape shape{static_cast<int>(pipeline.stages.size()),
+                            static_cast<int>(virtual_stages), 1, plan.chunk_order};
   LayerId next = 0;
   for (size_t v = 0; v < virtual_stages; ++v) {
-    for (size_t s = 0; s < pipeline.stages.size(); ++s) {
+    for (size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const int s = shape.stage_at(static_cast<int>(v * pipeline.stages.size() + i));
       const auto& chunk = pipeline.stages[s].chunks[v];
       if (chunk.empty()) {
         return invalid_argument(
@@ -65,18 +73,19 @@ Status check_layers(const Plan& plan, const Pipeline& pipeline, size_t index) {
             v, s, index, kNoOp);
       }
       for (const LayerId layer : chunk) {
-        if (layer == kNoOp && next != 0 && next <= head) continue;
-        if (layer != next || next > head) {
+        if (layer == kNoOp && next != 0 && next <= last) continue;
+        if (layer != next || next > last) {
           return invalid_argument(
               "Plan: pipeline {} holds layer {} at stage {}, chunk {} where {} is due; every layer "
-              "0 ... {} must appear once and in order, the embedding first and the head last",
-              index, layer, s, v, next > head ? "nothing" : fmt::format("layer {}", next), head);
+              "0 ... {} must appear once and in order, the embedding first and the last one at the "
+              "end",
+              index, layer, s, v, next > last ? "nothing" : fmt::format("layer {}", next), last);
         }
         ++next;
       }
     }
   }
-  if (next != head + 1) {
+  if (next != last + 1) {
     return invalid_argument("Plan: pipeline {} lacks layer {} and those after it", index, next);
   }
   return {};
@@ -145,7 +154,7 @@ Status check_ranks(const Plan& plan) {
 
 // One group per layer with exactly the ranks that hold it.
 Status check_reduce_groups(const Plan& plan) {
-  const size_t layers = static_cast<size_t>(plan.num_transformer_layers) + 2;
+  const size_t layers = static_cast<size_t>(num_layers(plan));
   if (plan.reduce_groups.size() != layers) {
     return invalid_argument("Plan: {} reduce groups, {} needed (one per layer)",
                             plan.reduce_groups.size(), layers);
@@ -223,13 +232,20 @@ Status check_numerics(const Plan& plan) {
 }
 
 Status check_schedules(const Plan& plan) {
-  if (plan.schedule == "1f1b" || plan.schedule == "gpipe") {
-    if (plan.explicit_actions.empty()) return {};
-    return invalid_argument("Plan: schedule '{}' must not carry explicit actions", plan.schedule);
-  }
   if (plan.schedule != "explicit") {
-    return invalid_argument("Plan: schedule '{}' is unknown; use 1f1b, gpipe or explicit",
-                            plan.schedule);
+    ASSIGN_OR_RETURN(const ScheduleFamily family, parse_plan_schedule(plan.schedule));
+    if (!plan.explicit_actions.empty()) {
+      return invalid_argument("Plan: schedule '{}' must not carry explicit actions", plan.schedule);
+    }
+    if (family != ScheduleFamily::kVShape) return {};
+    for (const Pipeline& pipeline : plan.pipelines) {
+      if (plan.chunk_order == ChunkOrder::kV && pipeline.stages.front().chunks.size() == 2) {
+        continue;
+      }
+      return invalid_argument(
+          "Plan: schedule v-shape needs chunk order v and two chunks on every stage");
+    }
+    return {};
   }
   if (plan.explicit_actions.size() != plan.pipelines.size()) {
     return invalid_argument("Plan: explicit actions for {} pipelines, {} needed",
@@ -241,9 +257,8 @@ Status check_schedules(const Plan& plan) {
       return invalid_argument("Plan: explicit actions for {} stages of pipeline {}, {} needed",
                               plan.explicit_actions[p].size(), p, pipeline.stages.size());
     }
-    const auto report = check_schedule(plan.explicit_actions[p],
-                                       static_cast<int>(pipeline.stages.front().chunks.size()),
-                                       pipeline.micro_batches, ActionCosts{});
+    ASSIGN_OR_RETURN(const ScheduleShape shape, shape_of(plan, static_cast<int>(p)));
+    const auto report = check_schedule(plan.explicit_actions[p], shape, ActionCosts{});
     if (!report.ok()) {
       return invalid_argument("Plan: explicit schedule of pipeline {}: {}", p,
                               report.status().message());

@@ -117,7 +117,7 @@ ChunkCosts chunk_costs(const StepProfile& profile, const Plan& plan, const Pipel
         const LayerProfile& measured = profile.layers[layer];
         forward.back() += measured.forward * share;
         backward.back() += measured.backward * share;
-        if (plan.recompute[layer]) {
+        if (plan.recompute[layer] != Recompute::kNone) {
           backward.back() += measured.forward * share;
         } else {
           activation.back() += measured.activation_bytes;

@@ -30,7 +30,9 @@ struct ScaleEntry {
   double tokens_per_second = 0;
   int64_t peak_memory_bytes = 0;  // of the fullest rank
   PredictionSource source = PredictionSource::kModel;
-  double model_step_seconds = 0;  // the closed formula's value, for the filter's rules 1 and 2
+  double model_step_seconds = 0;      // the closed formula's value, for the filter's rules 1 and 2
+  double predicted_step_seconds = 0;  // 0 = never predicted; stays when a measurement replaces it
+  double overhead_seconds = 0;  // T_overhead of starting at this size, 0 = phases not measured
   bool kept = true;
   std::string drop_rule;  // "" when kept, else which rule dropped it and the figures
 };
@@ -39,23 +41,43 @@ struct ScaleTable {
   static constexpr int kVersion = 1;
   std::vector<ScaleEntry> entries;  // ascending GPUs; best throughput per count; dropped ones stay
   int measured_gpus = 0;            // GPUs the profile was taken with
+  std::string note;  // "" or what a reader must know, as that every growth was dropped
 };
 
-// What one rank-independent profile holds. Times in seconds, memory in bytes, per global layer id
-// 0 … L+1; measured over whole micro-batches.
+// What one rank-independent profile holds. Times in seconds, memory in bytes, per global layer id;
+// measured over whole micro-batches.
 struct LayerProfile {
-  double forward = 0, backward = 0;  // of one micro-batch
+  double forward = 0, backward = 0;  // of one micro-batch; backward with the weight gradients
   int64_t static_bytes = 0;          // weights, gradients, moments
   int64_t activation_bytes = 0;      // saved by one micro-batch's forward until its backward
+  // Parts of the above, 0 = not measured apart. Of backward: the weight gradients (then taken as
+  // half of it). Of static_bytes: what ZeRO divides. Of activation_bytes and forward: what
+  // selective recomputation drops and does again.
+  double wgrad = 0;
+  int64_t optimizer_bytes = 0, gradient_bytes = 0;
+  int64_t selective_bytes = 0;
+  double selective_seconds = 0;
+};
+// One phase of a (re)start, from the order to the first step done; how it grows with the size.
+enum class PhaseScaling {
+  kFixed,
+  kPerGpu,   // with the number of GPUs (launch, connections)
+  kPerByte,  // with the static bytes of the fullest rank (reading the checkpoint)
+};
+struct StartPhase {
+  std::string name;
+  double seconds = 0;  // at the measured layout
+  PhaseScaling scaling = PhaseScaling::kFixed;
 };
 struct StepProfile {
-  std::vector<LayerProfile> layers;  // L+2
+  std::vector<LayerProfile> layers;  // one per layer id
   double transfer_seconds = 0;       // one activation hop between stages
   double reduce_seconds = 0;         // gradient reduction at the measured DP degree
   double optimizer_seconds = 0;      // one step at the measured layout
   double step_seconds = 0;           // measured wall time of a step
   int steps = 0;                     // averaged over
   int pipeline_parallel = 1, data_parallel = 1, virtual_stages = 1;
+  std::vector<StartPhase> start_phases;  // empty = not measured
 };
 Json profile_to_json(const StepProfile& profile);
 Result<StepProfile> profile_from_json(const Json& json);
@@ -67,11 +89,18 @@ double model_step_seconds(int layers, int pipeline_parallel, int micro_batches, 
                           double backward);
 
 struct ScaleRequest {
-  int num_transformer_layers = 1;
+  int num_transformer_layers = 1, num_mtp_heads = 0;
   int global_batch = 1, micro_batch_size = 1;
   int64_t tokens_per_step = 1;
   Numerics numerics = Numerics::kExact;
   std::string schedule = "1f1b";
+  // What is tried besides for every layout; empty = `schedule`, the measured and 1 virtual stage,
+  // and no recomputation. v-shape means two virtual stages.
+  std::vector<std::string> schedules;
+  std::vector<int> virtual_stages;
+  std::vector<Recompute> recompute;
+  int zero_stage = 0;  // 0 … 3, for memory: optimiser, gradients, weights divided by DP
+  int min_gpus = 1;    // smaller counts get no entry (the measured one does)
   int max_gpus = 1;
   int min_data_parallel = 1, max_data_parallel = 1;  // equal = PP-only elasticity (--elastic=pp)
   int64_t memory_limit_bytes = 0;                    // per rank, 0 = unlimited
@@ -83,11 +112,12 @@ struct ScaleRequest {
   std::optional<Plan> measured_plan;
 };
 
-// The profile re-sharded onto every feasible layout of 1 … max_gpus GPUs (DP divides the global
-// batch, PP ≤ L, memory fits); best throughput per GPU count; both predictions; FlexTrain's filter
-// in ascending GPU count: drop when (1) model and profile move in opposite directions against their
-// previous entries, (2) their speed-ups differ too much, (3) the gain over the last kept entry is
-// not significant. The measured layout's own count is always kept with source kMeasured.
+// The profile re-sharded onto every feasible layout of min_gpus … max_gpus GPUs (DP divides the
+// global batch, PP ≤ L, memory fits), schedule, virtual stage count and recomputation; best
+// throughput per GPU count; both predictions; FlexTrain's filter in ascending GPU count: drop when
+// (1) model and profile move in opposite directions against their previous entries, (2) their
+// speed-ups differ too much, (3) the gain over the last kept entry is not significant. The measured
+// layout's own count is always kept with source kMeasured.
 Result<ScaleTable> build_scale_table(const StepProfile& profile, const ScaleRequest& request);
 
 Json scale_table_to_json(const ScaleTable& table);

@@ -2,6 +2,7 @@
 // check_schedule: a static pass over each stage's list (every action once, in a possible order, in
 // a slot of its own), then a simulation with rendezvous sends.
 #include <algorithm>
+#include <cmath>
 #include <deque>
 
 #include "planner/limits.h"
@@ -24,30 +25,14 @@ bool is_transfer(ActionKind kind) {
          kind == ActionKind::kSendBackward || kind == ActionKind::kRecvBackward;
 }
 
-struct Shape {
-  int stages, virtual_stages, micro_batches;
-
-  // The stage before and after a chunk in the order of execution, -1 at the ends.
-  int previous_stage(int stage, int chunk) const {
-    if (stage > 0) return stage - 1;
-    return chunk > 0 ? stages - 1 : -1;
-  }
-  int next_stage(int stage, int chunk) const {
-    if (stage < stages - 1) return stage + 1;
-    return chunk < virtual_stages - 1 ? 0 : -1;
-  }
-  // The chunk index there.
-  int previous_chunk(int stage, int chunk) const { return stage > 0 ? chunk : chunk - 1; }
-  int next_chunk(int stage, int chunk) const { return stage < stages - 1 ? chunk : chunk + 1; }
-};
-
 // Walks one stage's list and keeps, for every (chunk, micro-batch), the set of actions done.
 class StageChecker {
  public:
-  StageChecker(const Shape& shape, int stage, bool split_backward)
+  StageChecker(const ScheduleShape& shape, int stage, bool split_backward, const ActionCosts& costs)
       : shape_(shape),
         stage_(stage),
         split_backward_(split_backward),
+        costs_(costs),
         done_(static_cast<size_t>(shape.virtual_stages) * shape.micro_batches, 0),
         slot_of_(done_.size(), -1),
         owner_of_(done_.size(), -1),
@@ -76,6 +61,7 @@ class StageChecker {
   }
 
   int peak_slots() const { return peak_; }
+  double peak_memory() const { return peak_memory_; }
 
  private:
   size_t cell(int chunk, int micro_batch) const {
@@ -130,6 +116,7 @@ class StageChecker {
     RETURN_IF_ERROR(inputs_there(action));
     RETURN_IF_ERROR(take_slot(action));
     unsigned& done = done_[cell(action.chunk, action.micro_batch)];
+    hold_memory(action, done);
     done |= bit(action.kind);
     // The slot holds input, saved tensors and gradients: free when nothing of them is needed.
     if ((done & required(action.chunk)) == required(action.chunk)) {
@@ -137,6 +124,37 @@ class StageChecker {
       --in_use_;
     }
     return {};
+  }
+
+  double of(const PerChunk& table, int chunk, double scalar) const {
+    return table.empty() ? scalar : table[stage_][chunk];
+  }
+
+  void hold_memory(const Action& action, unsigned done) {
+    const int chunk = action.chunk;
+    const double kept = of(costs_.wgrad_kept_of, chunk, costs_.wgrad_kept);
+    const double recomputed =
+        (done & bit(ActionKind::kRecompute)) != 0 || action.kind == ActionKind::kRecompute
+            ? of(costs_.recomputed_of, chunk, costs_.recomputed)
+            : 0;
+    switch (action.kind) {
+      case ActionKind::kForward:
+        memory_ += of(costs_.activation_of, chunk, costs_.activation);
+        break;
+      case ActionKind::kRecompute:
+        memory_ += recomputed;
+        break;
+      case ActionKind::kBackward:
+        memory_ -= of(costs_.activation_of, chunk, costs_.activation) + recomputed;
+        if (split_backward_) memory_ += kept;
+        break;
+      case ActionKind::kWgrad:
+        memory_ -= kept;
+        break;
+      default:
+        break;
+    }
+    peak_memory_ = std::max(peak_memory_, memory_);
   }
 
   Status reduce(const Action& action) {
@@ -227,20 +245,22 @@ class StageChecker {
     return invalid_argument("names slot {}, but its tensors are in slot {}", action.slot, slot);
   }
 
-  Shape shape_;
+  ScheduleShape shape_;
   int stage_;
   bool split_backward_;
+  const ActionCosts& costs_;
   std::vector<unsigned> done_;  // [chunk][micro-batch] → bits of ActionKind
   std::vector<int> slot_of_;    // [chunk][micro-batch] → slot
   std::vector<int> owner_of_;   // [slot] → chunk·m + micro-batch, -1 = free
   std::vector<bool> reduced_;
   bool stepped_ = false;
   int in_use_ = 0, peak_ = 0;
+  double memory_ = 0, peak_memory_ = 0;
 };
 
 class Simulator {
  public:
-  Simulator(const Shape& shape, const Schedule& schedule, const ActionCosts& costs)
+  Simulator(const ScheduleShape& shape, const Schedule& schedule, const ActionCosts& costs)
       : shape_(shape), schedule_(schedule), costs_(costs), at_(shape.stages), now_(shape.stages) {
     report_.timeline.resize(shape.stages);
     for (int stage = 0; stage < shape.stages; ++stage) {
@@ -264,8 +284,9 @@ class Simulator {
         const int peer = action->peer;
         if (!partners(stage, *action)) break;
         const double begin = std::max(now_[stage], now_[peer]);
-        finish(stage, begin, costs_.transfer);
-        finish(peer, begin, costs_.transfer);
+        const double hop = hop_seconds(stage, *action);
+        finish(stage, begin, hop);
+        finish(peer, begin, hop);
         runnable.push_back(peer);
       }
     }
@@ -276,7 +297,14 @@ class Simulator {
     report_.idle.assign(shape_.stages, 0.0);
     for (int stage = 0; stage < shape_.stages; ++stage) {
       double busy = 0;
-      for (const TimedAction& timed : report_.timeline[stage]) busy += timed.end - timed.begin;
+      double first = now_[stage], last = 0;
+      for (const TimedAction& timed : report_.timeline[stage]) {
+        busy += timed.end - timed.begin;
+        if (is_transfer(timed.action.kind)) continue;
+        first = std::min(first, timed.begin);
+        last = timed.end;
+      }
+      report_.longest_span = std::max(report_.longest_span, last - first);
       report_.idle[stage] = std::max(0.0, now_[stage] - busy);
       report_.makespan = std::max(report_.makespan, now_[stage]);
     }
@@ -294,12 +322,13 @@ class Simulator {
     };
     switch (action.kind) {
       case ActionKind::kForward:
-      case ActionKind::kRecompute:
         return of(costs_.forward_of, costs_.forward);
+      case ActionKind::kRecompute:
+        return of(costs_.recompute_of, of(costs_.forward_of, costs_.forward));
       case ActionKind::kBackward:
         return of(costs_.backward_of, costs_.backward);
       case ActionKind::kWgrad:
-        return costs_.wgrad;
+        return of(costs_.wgrad_of, costs_.wgrad);
       case ActionKind::kReduce:
         return costs_.reduce;
       case ActionKind::kStep:
@@ -307,6 +336,16 @@ class Simulator {
       default:
         return 0;
     }
+  }
+
+  // The table is by the chunk before the hop.
+  double hop_seconds(int stage, const Action& action) const {
+    if (costs_.transfer_of.empty()) return costs_.transfer;
+    int position = shape_.position(stage, action.chunk);
+    if (action.kind == ActionKind::kRecvForward || action.kind == ActionKind::kSendBackward) {
+      --position;
+    }
+    return costs_.transfer_of[shape_.stage_at(position)][shape_.chunk_at(position)];
   }
 
   void finish(int stage, double begin, double duration) {
@@ -321,19 +360,17 @@ class Simulator {
     if (other == nullptr || other->peer != stage || other->micro_batch != mine.micro_batch) {
       return false;
     }
+    const int own = shape_.position(stage, mine.chunk);
+    const int others = shape_.position(mine.peer, other->chunk);
     switch (mine.kind) {
       case ActionKind::kSendForward:
-        return other->kind == ActionKind::kRecvForward &&
-               other->chunk == shape_.next_chunk(stage, mine.chunk);
+        return other->kind == ActionKind::kRecvForward && others == own + 1;
       case ActionKind::kRecvForward:
-        return other->kind == ActionKind::kSendForward &&
-               other->chunk == shape_.previous_chunk(stage, mine.chunk);
+        return other->kind == ActionKind::kSendForward && others == own - 1;
       case ActionKind::kSendBackward:
-        return other->kind == ActionKind::kRecvBackward &&
-               other->chunk == shape_.previous_chunk(stage, mine.chunk);
+        return other->kind == ActionKind::kRecvBackward && others == own - 1;
       case ActionKind::kRecvBackward:
-        return other->kind == ActionKind::kSendBackward &&
-               other->chunk == shape_.next_chunk(stage, mine.chunk);
+        return other->kind == ActionKind::kSendBackward && others == own + 1;
       default:
         return false;
     }
@@ -354,7 +391,7 @@ class Simulator {
     return failed_precondition("schedule: deadlock of {} stages: {}", stuck, waiting);
   }
 
-  Shape shape_;
+  ScheduleShape shape_;
   const Schedule& schedule_;
   const ActionCosts& costs_;
   std::vector<size_t> at_;
@@ -362,34 +399,40 @@ class Simulator {
   ScheduleReport report_;
 };
 
-Status check_costs(const Shape& shape, const ActionCosts& costs) {
-  for (const auto* table : {&costs.forward_of, &costs.backward_of}) {
+Status check_costs(const ScheduleShape& shape, const ActionCosts& costs) {
+  const auto usable = [](double value) { return std::isfinite(value) && value >= 0; };
+  bool numbers = true;
+  for (const double value :
+       {costs.forward, costs.backward, costs.wgrad, costs.transfer, costs.reduce, costs.step,
+        costs.activation, costs.wgrad_kept, costs.recomputed}) {
+    numbers = numbers && usable(value);
+  }
+  for (const auto* table :
+       {&costs.forward_of, &costs.backward_of, &costs.wgrad_of, &costs.recompute_of,
+        &costs.transfer_of, &costs.activation_of, &costs.wgrad_kept_of, &costs.recomputed_of}) {
     if (table->empty()) continue;
     bool fits = table->size() == static_cast<size_t>(shape.stages);
     for (const auto& row : *table) {
       fits = fits && row.size() == static_cast<size_t>(shape.virtual_stages);
+      numbers = numbers && std::all_of(row.begin(), row.end(), usable);
     }
     if (!fits) {
       return invalid_argument("schedule: costs per chunk must be {} stages x {} virtual stages",
                               shape.stages, shape.virtual_stages);
     }
   }
+  if (!numbers) return invalid_argument("schedule: a cost is no finite number >= 0");
   return {};
 }
 
 }  // namespace
 
-Result<ScheduleReport> check_schedule(const Schedule& schedule, int virtual_stages,
-                                      int micro_batches, const ActionCosts& costs) {
-  if (schedule.empty() || schedule.size() > static_cast<size_t>(kMaxChunks) || virtual_stages < 1 ||
-      micro_batches < 1 || virtual_stages > kMaxChunks ||
-      static_cast<int64_t>(schedule.size()) * virtual_stages * micro_batches > kMaxUnitsOfWork) {
-    return invalid_argument(
-        "schedule: {} stages x {} virtual stages x {} micro-batches, each must be at least 1 and "
-        "their product at most {}",
-        schedule.size(), virtual_stages, micro_batches, kMaxUnitsOfWork);
+Result<ScheduleReport> check_schedule(const Schedule& schedule, const ScheduleShape& shape,
+                                      const ActionCosts& costs) {
+  RETURN_IF_ERROR(check_shape(shape));
+  if (schedule.size() != static_cast<size_t>(shape.stages)) {
+    return invalid_argument("schedule: {} lists for {} stages", schedule.size(), shape.stages);
   }
-  const Shape shape{static_cast<int>(schedule.size()), virtual_stages, micro_batches};
   RETURN_IF_ERROR(check_costs(shape, costs));
   // One Wgrad anywhere means that Backward does not include the weight gradients.
   const bool split_backward =
@@ -397,16 +440,19 @@ Result<ScheduleReport> check_schedule(const Schedule& schedule, int virtual_stag
         return std::any_of(actions.begin(), actions.end(),
                            [](const Action& action) { return action.kind == ActionKind::kWgrad; });
       });
-  std::vector<int> peaks;
+  std::vector<int> slots;
+  std::vector<double> memory;
   for (int stage = 0; stage < shape.stages; ++stage) {
-    StageChecker checker(shape, stage, split_backward);
+    StageChecker checker(shape, stage, split_backward, costs);
     RETURN_IF_ERROR(checker.run(schedule[stage]));
-    peaks.push_back(checker.peak_slots());
+    slots.push_back(checker.peak_slots());
+    memory.push_back(checker.peak_memory());
   }
   Simulator simulator(shape, schedule, costs);
   RETURN_IF_ERROR(simulator.run());
   ScheduleReport report = simulator.take_report();
-  report.peak_slots = std::move(peaks);
+  report.peak_slots = std::move(slots);
+  report.peak_memory = std::move(memory);
   return report;
 }
 

@@ -43,7 +43,8 @@ TEST(PlanJson, IdFollowsTheContent) {
   EXPECT_EQ(without_id->id, plan.id);
 
   Plan other = plan;
-  other.recompute[0] = !other.recompute[0];
+  other.recompute[0] =
+      other.recompute[0] == Recompute::kNone ? Recompute::kSelective : Recompute::kNone;
   EXPECT_NE(plan_id(other), plan.id);
   other.id = plan.id;  // stale
   EXPECT_FALSE(plan_from_json(plan_to_json(other)).ok());

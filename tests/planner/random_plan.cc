@@ -89,7 +89,7 @@ Plan random_plan(std::mt19937& random) {
   }
   for (int layer = 0; layer < layers + 2; ++layer) {
     plan.reduce_groups.push_back({layer, {holders[layer].begin(), holders[layer].end()}});
-    plan.recompute.push_back(pick(random, 0, 1) == 1);
+    plan.recompute.push_back(static_cast<Recompute>(pick(random, 0, 2)));
   }
   plan.id = plan_id(plan);
   return plan;

@@ -45,8 +45,7 @@ Status ChunkExecutor::allocate(const planner::Plan& plan, const RankLayout& layo
       place.layer = layer;
       place.is_block = layer > 0 && layer < head;
       // Embedding and head keep next to nothing; only blocks are worth computing twice.
-      if (place.is_block && plan.recompute[static_cast<size_t>(layer)])
-        place.recompute = Recompute::kFull;
+      if (place.is_block) place.recompute = plan.recompute[static_cast<size_t>(layer)];
       place.out_offset = offset;
       if (layer != head) offset += math_->activation_size();
       place.saved_offset = offset;

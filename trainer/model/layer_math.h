@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "planner/plan.h"
 #include "trainer/backend/backend.h"
 #include "trainer/config/train_config.h"
 #include "trainer/model/gradient_sink.h"
@@ -14,9 +15,7 @@
 
 namespace flextrain::trainer {
 
-// What of a block's saved tensors is computed again before its backward instead of being kept:
-// nothing; the feed-forward's gate and up projections, the largest of them; everything.
-enum class Recompute { kNone, kSelective, kFull };
+using planner::Recompute;
 
 // Where a layer's saved tensors are: `kept` from forward to backward, `again` (recomputed ones)
 // only from recompute() to the backward.

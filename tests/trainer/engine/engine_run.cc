@@ -73,6 +73,7 @@ Status split_schedule(planner::Plan& plan, size_t delay, bool recompute) {
       int next_slot = 0;
       std::map<std::pair<int, int>, int> slots;  // Wgrad keeps a slot longer: one for each
       for (planner::Action action : stage) {
+        if (recompute && action.kind == ActionKind::kRecompute) continue;  // each gets one below
         const bool ends = action.kind == ActionKind::kReduce || action.kind == ActionKind::kStep;
         if (!ends) {
           const auto [at, fresh] = slots.try_emplace({action.chunk, action.micro_batch}, next_slot);
@@ -111,7 +112,8 @@ Result<planner::Plan> make_plan(const Options& options, const TrainConfig& confi
     join_plans(plan, second);
   }
   if (number(options, "recompute"))
-    for (size_t layer = 0; layer < plan.recompute.size(); layer += 2) plan.recompute[layer] = true;
+    for (size_t layer = 0; layer < plan.recompute.size(); layer += 2)
+      plan.recompute[layer] = planner::Recompute::kFull;
   const int split = number(options, "split");
   if (split > 0) RETURN_IF_ERROR(split_schedule(plan, 2, split > 1));
   return plan;

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+#include "planner/schedule_draw.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace flextrain::planner {
+namespace {
+
+bool is_compute(ActionKind kind) {
+  return kind == ActionKind::kForward || kind == ActionKind::kBackward ||
+         kind == ActionKind::kWgrad || kind == ActionKind::kRecompute;
+}
+
+bool is_transfer(ActionKind kind) {
+  return kind == ActionKind::kSendForward || kind == ActionKind::kRecvForward ||
+         kind == ActionKind::kSendBackward || kind == ActionKind::kRecvBackward;
+}
+
+char letter(const Action& action) {
+  char c = 'R';
+  if (action.kind == ActionKind::kForward) c = 'F';
+  if (action.kind == ActionKind::kBackward) c = 'B';
+  if (action.kind == ActionKind::kWgrad) c = 'W';
+  return action.chunk % 2 == 0 ? c : static_cast<char>(c - 'A' + 'a');
+}
+
+// Colour-blind-safe hues (Okabe and Ito 2008); odd chunks are paler.
+const char* colour(const Action& action) {
+  const bool odd = action.chunk % 2 == 1;
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return odd ? "#9ad0f5" : "#56b4e9";
+    case ActionKind::kBackward:
+      return odd ? "#7fcfb5" : "#009e73";
+    case ActionKind::kWgrad:
+      return odd ? "#f5cf80" : "#e69f00";
+    case ActionKind::kRecompute:
+      return odd ? "#e3b8d0" : "#cc79a7";
+    default:
+      return "#999999";
+  }
+}
+
+double end_of(const ScheduleReport& report) { return report.makespan > 0 ? report.makespan : 1; }
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        // Control characters have no place in XML.
+        if (static_cast<unsigned char>(c) >= ' ' || c == '\n' || c == '\t') result += c;
+    }
+  }
+  return result;
+}
+
+// The shortest computation: what one character should be able to show.
+double shortest_compute(const ScheduleReport& report) {
+  double shortest = end_of(report);
+  for (const auto& row : report.timeline) {
+    for (const TimedAction& timed : row) {
+      if (is_compute(timed.action.kind) && timed.end > timed.begin) {
+        shortest = std::min(shortest, timed.end - timed.begin);
+      }
+    }
+  }
+  return shortest;
+}
+
+}  // namespace
+
+std::string schedule_as_text(const ScheduleReport& report, int columns) {
+  columns = std::clamp(columns, 10, 10000);
+  // Two characters for the shortest computation when there is room, else what fits.
+  const double unit = std::max(shortest_compute(report) / 2, end_of(report) / columns);
+  const auto column = [&](double time) { return static_cast<size_t>(std::lround(time / unit)); };
+  const size_t width = column(report.makespan);
+  std::string text;
+  for (size_t stage = 0; stage < report.timeline.size(); ++stage) {
+    std::string row(width, '.');
+    for (const TimedAction& timed : report.timeline[stage]) {
+      const size_t begin = column(timed.begin), end = std::min(column(timed.end), width);
+      if (end <= begin) continue;
+      if (is_transfer(timed.action.kind)) {
+        const bool forward = timed.action.kind == ActionKind::kSendForward ||
+                             timed.action.kind == ActionKind::kRecvForward;
+        row.replace(begin, end - begin, end - begin, forward ? '>' : '<');
+      } else if (is_compute(timed.action.kind)) {
+        row.replace(begin, end - begin, end - begin, '-');
+        row[begin] = letter(timed.action);
+        if (end - begin > 1) {
+          row[begin + 1] = static_cast<char>('0' + timed.action.micro_batch % 10);
+        }
+      }
+    }
+    text += fmt::format("{:>3} |{}|\n", stage, row);
+  }
+  return text;
+}
+
+std::string schedule_as_svg(const ScheduleReport& report, const std::string& title) {
+  constexpr double kRow = 24, kGap = 4, kLeft = 70, kTop = 34, kWidth = 1100;
+  const double scale = kWidth / end_of(report);
+  const double height = kTop + static_cast<double>(report.timeline.size()) * (kRow + kGap) + 30;
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      "<text x=\"{:.0f}\" y=\"20\" font-size=\"14\">{}</text>\n",
+      kLeft + kWidth + 20, height, kLeft, escaped(title));
+  for (size_t stage = 0; stage < report.timeline.size(); ++stage) {
+    const double y = kTop + static_cast<double>(stage) * (kRow + kGap);
+    svg += fmt::format(
+        "<text x=\"8\" y=\"{:.1f}\">stage {}</text>\n"
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f0f0f0\"/>\n",
+        y + 16, stage, kLeft, y, kWidth, kRow);
+    for (const TimedAction& timed : report.timeline[stage]) {
+      const double width = (timed.end - timed.begin) * scale;
+      if (width <= 0) continue;
+      const Action& action = timed.action;
+      const double x = kLeft + timed.begin * scale;
+      svg += fmt::format(
+          "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\" "
+          "stroke=\"white\" stroke-width=\"0.5\"><title>{} {} chunk {}: {:.6g} to {:.6g} "
+          "s</title></rect>\n",
+          x, y, width, kRow, colour(action), action_kind_name(action.kind), action.micro_batch,
+          action.chunk, timed.begin, timed.end);
+      if (is_compute(action.kind) && width >= 9) {
+        svg += fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
+                           x + width / 2, y + 16, action.micro_batch);
+      }
+    }
+  }
+  const double legend = height - 12;
+  double x = kLeft;
+  for (const ActionKind kind : {ActionKind::kForward, ActionKind::kBackward, ActionKind::kWgrad,
+                                ActionKind::kRecompute, ActionKind::kSendForward}) {
+    Action action;
+    action.kind = kind;
+    const std::string name(kind == ActionKind::kSendForward ? "transfer" : action_kind_name(kind));
+    svg += fmt::format(
+        "<rect x=\"{:.0f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>"
+        "<text x=\"{:.0f}\" y=\"{:.1f}\">{}</text>\n",
+        x, legend - 10, colour(action), x + 16, legend, name);
+    x += 100;
+  }
+  svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.1f}\">odd chunks paler; {:.6g} s in all</text>\n",
+                     x, legend, report.makespan);
+  return svg + "</svg>\n";
+}
+
+std::string schedule_as_chrome_trace(const ScheduleReport& report,
+                                     const std::string& process_name) {
+  Json events = Json::array();
+  events.push_back(
+      {{"name", "process_name"}, {"ph", "M"}, {"pid", 0}, {"args", {{"name", process_name}}}});
+  for (size_t stage = 0; stage < report.timeline.size(); ++stage) {
+    events.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", 0},
+                      {"tid", stage},
+                      {"args", {{"name", fmt::format("stage {}", stage)}}}});
+    for (const TimedAction& timed : report.timeline[stage]) {
+      if (timed.end <= timed.begin) continue;
+      const Action& action = timed.action;
+      events.push_back(
+          {{"name", fmt::format("{} {}", action_kind_name(action.kind), action.micro_batch)},
+           {"cat", action_kind_name(action.kind)},
+           {"ph", "X"},
+           {"ts", timed.begin * 1e6},
+           {"dur", (timed.end - timed.begin) * 1e6},
+           {"pid", 0},
+           {"tid", stage},
+           {"args",
+            {{"micro_batch", action.micro_batch},
+             {"chunk", action.chunk},
+             {"peer", action.peer},
+             {"slot", action.slot}}}});
+    }
+  }
+  const Json document = {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace flextrain::planner

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// Draws a simulated schedule: as terminal text, as SVG, and as a Chrome trace (chrome://tracing,
+// Perfetto). Pure: texts in, texts out. One row per stage, time to the right.
+//
+// Text: F, B, W, R for Forward, Backward, Wgrad, Recompute with the micro-batch's last digit, in
+// lower case for odd chunks; '>' and '<' for time spent in transfers forward and backward; '.' for
+// waiting.
+#pragma once
+
+#include <string>
+
+#include "planner/schedule.h"
+
+namespace flextrain::planner {
+
+// At most `columns` characters of time; one unit is chosen so that everything fits.
+std::string schedule_as_text(const ScheduleReport& report, int columns);
+std::string schedule_as_svg(const ScheduleReport& report, const std::string& title);
+// Complete JSON document; times in microseconds, as the format wants.
+std::string schedule_as_chrome_trace(const ScheduleReport& report, const std::string& process_name);
+
+}  // namespace flextrain::planner
