@@ -18,8 +18,11 @@ double largest_hold(const ChunkCosts& chunk, bool split_backward) {
 
 class ListScheduler {
  public:
-  ListScheduler(const PipelineCosts& costs, const ListRules& rules)
-      : costs_(costs),
+  // `deviations` null: nothing is recorded.
+  ListScheduler(const PipelineCosts& costs, const ListRules& rules,
+                const std::vector<Deviation>* deviations)
+      : deviations_(deviations),
+        costs_(costs),
         shape_(costs.shape),
         rules_(rules),
         times_(costs, rules.split_backward),
@@ -30,6 +33,16 @@ class ListScheduler {
     backward_ready_.assign(cells, kUnknown);
     std::fill_n(forward_ready_.begin(), shape_.micro_batches, 0.0);
     orders_.resize(shape_.stages);
+    if (deviations_ != nullptr) {
+      for (int stage = 0; stage < shape_.stages; ++stage) {
+        double work = 0;
+        for (const ChunkCosts& chunk : costs.chunks[stage]) {
+          work += chunk.forward + chunk.recompute + chunk.backward + chunk.wgrad;
+        }
+        stages_[stage].end_bound = work * shape_.micro_batches;
+        bound_ = std::max(bound_, stages_[stage].end_bound);
+      }
+    }
     const size_t works = static_cast<size_t>(shape_.virtual_stages) * shape_.micro_batches;
     for (auto& order : orders_) order.reserve((rules.split_backward ? 4 : 3) * works);
   }
@@ -49,6 +62,7 @@ class ListScheduler {
       result.longest_span = std::max(result.longest_span, state.free_at - state.first_begin);
     }
     result.orders = std::move(orders_);
+    result.decisions = std::move(decisions_);
     return result;
   }
 
@@ -63,6 +77,7 @@ class ListScheduler {
   struct StageState {
     double free_at = 0, first_begin = 0;
     double memory = 0;
+    double end_bound = 0;  // all its work and the idling so far
     int activations = 0;
   };
   struct PositionState {
@@ -160,15 +175,29 @@ class ListScheduler {
     }
     const Choice order[3][3] = {
         {backward, forward, wgrad}, {forward, backward, wgrad}, {backward, wgrad, forward}};
+    Choice options[3];
+    int count = 0;
     for (const Choice& choice : order[static_cast<size_t>(rule.preference)]) {
       if (choice.chunk < 0) continue;
       if (choice.work == Work::kWgrad &&
           soonest < now + rules_.patience * costs_.chunks[stage][choice.chunk].wgrad) {
         continue;
       }
-      return execute(stage, now, choice);
+      options[count++] = choice;
     }
-    // Nothing: woken again by what comes.
+    if (count == 0) return;  // woken again by what comes
+    execute(stage, now, options[std::min(rank_of_next_decision(count), count - 1)]);
+  }
+
+  int rank_of_next_decision(int options) {
+    if (deviations_ == nullptr) return 0;
+    const int decision = static_cast<int>(decisions_.size());
+    decisions_.push_back({options, bound_});
+    if (next_deviation_ == deviations_->size()) return 0;
+    const Deviation& deviation = (*deviations_)[next_deviation_];
+    if (deviation.decision != decision) return 0;
+    ++next_deviation_;
+    return deviation.rank;
   }
 
   int credits_left(int stage, int chunk) const {
@@ -190,6 +219,10 @@ class ListScheduler {
     std::vector<Compute>& order = orders_[stage];
     double end = now;
     if (order.empty()) state.first_begin = now;
+    if (deviations_ != nullptr) {
+      state.end_bound += now - state.free_at;
+      bound_ = std::max(bound_, state.end_bound);
+    }
     switch (choice.work) {
       case Work::kForward: {
         const int micro_batch = at.forwards++;
@@ -244,6 +277,10 @@ class ListScheduler {
     wake(time, shape_.stage_at(position));
   }
 
+  const std::vector<Deviation>* deviations_;
+  size_t next_deviation_ = 0;
+  std::vector<Decision> decisions_;
+  double bound_ = 0;
   const PipelineCosts& costs_;
   const ScheduleShape shape_;
   const ListRules& rules_;
@@ -266,7 +303,10 @@ double least_memory(const PipelineCosts& costs, int stage, bool split_backward) 
   return hold + recomputed;
 }
 
-Result<ListRun> list_orders(const PipelineCosts& costs, const ListRules& rules) {
+namespace {
+
+Result<ListRun> run_list(const PipelineCosts& costs, const ListRules& rules,
+                         const std::vector<Deviation>* deviations) {
   if (!costs.memory_cap.empty()) {
     for (int stage = 0; stage < costs.shape.stages; ++stage) {
       const double least = least_memory(costs, stage, rules.split_backward);
@@ -277,7 +317,7 @@ Result<ListRun> list_orders(const PipelineCosts& costs, const ListRules& rules) 
           stage, least, costs.memory_cap[stage]);
     }
   }
-  ListRun run = ListScheduler(costs, rules).run();
+  ListRun run = ListScheduler(costs, rules, deviations).run();
   for (int stage = 0; stage < costs.shape.stages; ++stage) {
     const auto backwards =
         std::count_if(run.orders[stage].begin(), run.orders[stage].end(),
@@ -288,6 +328,17 @@ Result<ListRun> list_orders(const PipelineCosts& costs, const ListRules& rules) 
                               int64_t{costs.shape.virtual_stages} * costs.shape.micro_batches);
   }
   return run;
+}
+
+}  // namespace
+
+Result<ListRun> list_orders(const PipelineCosts& costs, const ListRules& rules) {
+  return run_list(costs, rules, nullptr);
+}
+
+Result<ListRun> list_orders(const PipelineCosts& costs, const ListRules& rules,
+                            const std::vector<Deviation>& deviations) {
+  return run_list(costs, rules, &deviations);
 }
 
 }  // namespace flextrain::planner

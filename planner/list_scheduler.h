@@ -42,14 +42,29 @@ struct ListRules {
                         // its time
 };
 
+// One choice made differently: at the `decision`-th choice of the run (counted over all stages, in
+// the order of time) not the first but the `rank`-th option, or the last there is.
+struct Deviation {
+  int decision = 0, rank = 1;
+};
+// What a search needs to know of each choice.
+struct Decision {
+  int options = 1;
+  double bound = 0;  // no continuation ends earlier than this
+};
+
 struct ListRun {
   Orders orders;
+  std::vector<Decision> decisions;  // only when asked for
   // On a time line on which a hop delays its message and keeps nobody busy.
   double makespan = 0, longest_span = 0;
 };
 
 // kResourceExhausted when a stage's cap cannot hold one micro-batch of each of its chunks.
 Result<ListRun> list_orders(const PipelineCosts& costs, const ListRules& rules);
+// The same with deviations, ascending by decision; records the decisions.
+Result<ListRun> list_orders(const PipelineCosts& costs, const ListRules& rules,
+                            const std::vector<Deviation>& deviations);
 
 // Bytes that a stage needs at least for a list schedule: one micro-batch of each chunk.
 double least_memory(const PipelineCosts& costs, int stage, bool split_backward);

@@ -29,11 +29,13 @@ bool is_amount(double seconds) { return seconds >= 0 && seconds <= kMaxSeconds; 
 
 }  // namespace
 
-Status check_profile(const StepProfile& profile, int num_transformer_layers) {
-  if (profile.layers.size() != static_cast<size_t>(num_transformer_layers) + 2) {
+Status check_profile(const StepProfile& profile, int num_transformer_layers, int num_mtp_heads) {
+  const int needed = num_layers(num_transformer_layers, num_mtp_heads);
+  if (profile.layers.size() != static_cast<size_t>(needed)) {
     return invalid_argument(
-        "profile: {} layers, {} needed (embedding, {} transformer layers, head)",
-        profile.layers.size(), num_transformer_layers + 2, num_transformer_layers);
+        "profile: {} layers, {} needed (embedding, {} transformer layers, head{})",
+        profile.layers.size(), needed, num_transformer_layers,
+        num_mtp_heads > 0 ? fmt::format(", {} MTP heads", num_mtp_heads) : "");
   }
   double work = 0;
   int64_t static_bytes = 0, activation_bytes = 0;
@@ -47,6 +49,13 @@ Status check_profile(const StepProfile& profile, int num_transformer_layers) {
         times.static_bytes > kMaxStaticBytes - static_bytes ||
         times.activation_bytes > kMaxActivationBytes - activation_bytes) {
       return invalid_argument("profile: layer {} has a negative or impossibly large size", layer);
+    }
+    if (!(times.wgrad >= 0 && times.wgrad <= times.backward) ||
+        !(times.selective_seconds >= 0 && times.selective_seconds <= times.forward) ||
+        times.selective_bytes < 0 || times.selective_bytes > times.activation_bytes ||
+        times.optimizer_bytes < 0 || times.gradient_bytes < 0 ||
+        times.optimizer_bytes > times.static_bytes - times.gradient_bytes) {
+      return invalid_argument("profile: a part of layer {} is larger than the whole", layer);
     }
     static_bytes += times.static_bytes;
     activation_bytes += times.activation_bytes;
@@ -64,19 +73,36 @@ Status check_profile(const StepProfile& profile, int num_transformer_layers) {
                             profile.pipeline_parallel, profile.data_parallel,
                             profile.virtual_stages);
   }
+  for (const StartPhase& phase : profile.start_phases) {
+    if (is_amount(phase.seconds)) continue;
+    return invalid_argument("profile: start phase '{}' has a time outside 0 ... {:g} s", phase.name,
+                            kMaxSeconds);
+  }
   return {};
 }
 
 namespace {
 
-int64_t stage_static_bytes(const StepProfile& profile, const Stage& stage) {
-  int64_t bytes = 0;
+// Static bytes of a stage and, of those, what ZeRO divides by the DP degree (Rajbhandari et al.
+// 2020): stage 1 the optimiser's, 2 the gradients too, 3 all.
+struct StaticBytes {
+  int64_t all = 0, divided = 0;
+  int64_t of_rank(int data_parallel) const { return all - divided + divided / data_parallel; }
+};
+StaticBytes stage_static_bytes(const StepProfile& profile, const Stage& stage, int zero_stage) {
+  StaticBytes bytes;
   for (const auto& chunk : stage.chunks) {
     for (const LayerId layer : chunk) {
-      if (layer != kNoOp) bytes += profile.layers[layer].static_bytes;
+      if (layer == kNoOp) continue;
+      const LayerProfile& measured = profile.layers[layer];
+      bytes.all += measured.static_bytes;
+      if (zero_stage == 1) bytes.divided += measured.optimizer_bytes;
+      if (zero_stage == 2) bytes.divided += measured.optimizer_bytes + measured.gradient_bytes;
+      if (zero_stage >= 3) bytes.divided += measured.static_bytes;
     }
   }
-  return bytes / static_cast<int64_t>(stage.ranks.size());
+  const auto ranks = static_cast<int64_t>(stage.ranks.size());
+  return {bytes.all / ranks, bytes.divided / ranks};
 }
 
 // A ring all-reduce moves 2(d−1)/d of the data over each link (Patarasuk and Yuan, 2009).
@@ -95,50 +121,6 @@ double reduce_seconds(const StepProfile& profile, int measured_data_parallel, in
   return (profile.reduce_seconds + profile.optimizer_seconds * ring_volume(data_parallel)) * share;
 }
 
-struct ChunkCosts {
-  ActionCosts times;
-  std::vector<std::vector<int64_t>> activation;  // [stage][chunk], bytes kept per micro-batch
-};
-
-ChunkCosts chunk_costs(const StepProfile& profile, const Plan& plan, const Pipeline& pipeline) {
-  ChunkCosts costs;
-  costs.times.transfer = profile.transfer_seconds;
-  for (const Stage& stage : pipeline.stages) {
-    auto& forward = costs.times.forward_of.emplace_back();
-    auto& backward = costs.times.backward_of.emplace_back();
-    auto& activation = costs.activation.emplace_back();
-    const double share = 1.0 / static_cast<double>(stage.ranks.size());
-    for (const auto& chunk : stage.chunks) {
-      forward.push_back(0);
-      backward.push_back(0);
-      activation.push_back(0);
-      for (const LayerId layer : chunk) {
-        if (layer == kNoOp) continue;
-        const LayerProfile& measured = profile.layers[layer];
-        forward.back() += measured.forward * share;
-        backward.back() += measured.backward * share;
-        if (plan.recompute[layer] != Recompute::kNone) {
-          backward.back() += measured.forward * share;
-        } else {
-          activation.back() += measured.activation_bytes;
-        }
-      }
-    }
-  }
-  return costs;
-}
-
-// Largest running sum of the activation deltas over a stage's executed list.
-int64_t peak_activation(const StageActions& actions, const std::vector<int64_t>& bytes_of_chunk) {
-  int64_t now = 0, peak = 0;
-  for (const Action& action : actions) {
-    if (action.kind == ActionKind::kForward) now += bytes_of_chunk[action.chunk];
-    peak = std::max(peak, now);
-    if (action.kind == ActionKind::kBackward) now -= bytes_of_chunk[action.chunk];
-  }
-  return peak;
-}
-
 bool same_pipeline(const Pipeline& a, const Pipeline& b) {
   return a.micro_batches == b.micro_batches &&
          std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
@@ -155,16 +137,58 @@ MeasuredLayout measured_layout(const StepProfile& profile, const Plan& plan) {
   for (const Pipeline& pipeline : plan.pipelines) {
     for (const Stage& stage : pipeline.stages) {
       layout.fullest_static_bytes =
-          std::max(layout.fullest_static_bytes, stage_static_bytes(profile, stage));
+          std::max(layout.fullest_static_bytes, stage_static_bytes(profile, stage, 0).all);
     }
   }
   return layout;
 }
 
+PipelineCosts pipeline_costs(const StepProfile& profile, const Plan& plan, int index) {
+  const Pipeline& pipeline = plan.pipelines[index];
+  PipelineCosts costs;
+  costs.shape = {static_cast<int>(pipeline.stages.size()),
+                 static_cast<int>(pipeline.stages.front().chunks.size()), pipeline.micro_batches,
+                 plan.chunk_order};
+  for (const Stage& stage : pipeline.stages) {
+    auto& row = costs.chunks.emplace_back();
+    const double share = 1.0 / static_cast<double>(stage.ranks.size());
+    for (const auto& chunk : stage.chunks) {
+      ChunkCosts sum{0, 0, 0, 0, profile.transfer_seconds, 0, 0, 0};
+      for (const LayerId layer : chunk) {
+        if (layer == kNoOp) continue;
+        const LayerProfile& measured = profile.layers[layer];
+        const double wgrad = measured.wgrad > 0 ? measured.wgrad : measured.backward / 2;
+        sum.forward += measured.forward * share;
+        sum.backward += (measured.backward - wgrad) * share;
+        sum.wgrad += wgrad * share;
+        const auto bytes = static_cast<double>(measured.activation_bytes);
+        switch (plan.recompute[layer]) {
+          case Recompute::kNone:
+            sum.activation += bytes;
+            break;
+          case Recompute::kSelective:
+            sum.activation += bytes - static_cast<double>(measured.selective_bytes);
+            sum.recomputed += static_cast<double>(measured.selective_bytes);
+            sum.recompute += measured.selective_seconds * share;
+            break;
+          case Recompute::kFull:
+            sum.recomputed += bytes;
+            sum.recompute += measured.forward * share;
+            break;
+        }
+      }
+      // What a weight gradient needs is what its layer saved.
+      sum.wgrad_kept = sum.activation + sum.recomputed;
+      row.push_back(sum);
+    }
+  }
+  return costs;
+}
+
 Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& measured,
-                           const Plan& plan) {
-  RETURN_IF_ERROR(check_profile(profile, plan.num_transformer_layers));
-  const int data_parallel = static_cast<int>(plan.pipelines.size());
+                           const Plan& plan, const PredictOptions& options) {
+  RETURN_IF_ERROR(check_profile(profile, plan.num_transformer_layers, plan.num_mtp_heads));
+  const int data_parallel = static_cast<int>(plan.pipelines.size()) * options.copies;
   Prediction prediction;
   double pipelines_end = 0, optimizer = 0;
   for (size_t index = 0; index < plan.pipelines.size(); ++index) {
@@ -175,27 +199,46 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
       continue;
     }
     ASSIGN_OR_RETURN(const Schedule schedule, schedule_of(plan, static_cast<int>(index)));
-    const ChunkCosts costs = chunk_costs(profile, plan, pipeline);
+    const PipelineCosts costs = pipeline_costs(profile, plan, static_cast<int>(index));
+    const bool split = std::any_of(schedule[0].begin(), schedule[0].end(),
+                                   [](const Action& a) { return a.kind == ActionKind::kWgrad; });
     ASSIGN_OR_RETURN(const ScheduleReport report,
-                     check_schedule(schedule, static_cast<int>(pipeline.stages[0].chunks.size()),
-                                    pipeline.micro_batches, costs.times));
+                     check_schedule(schedule, costs.shape, action_costs(costs, split)));
     for (size_t s = 0; s < pipeline.stages.size(); ++s) {
-      const int64_t bytes = stage_static_bytes(profile, pipeline.stages[s]);
+      const StaticBytes bytes = stage_static_bytes(profile, pipeline.stages[s], options.zero_stage);
       const double share =
           measured.fullest_static_bytes > 0
-              ? static_cast<double>(bytes) / static_cast<double>(measured.fullest_static_bytes)
+              ? static_cast<double>(bytes.all) / static_cast<double>(measured.fullest_static_bytes)
               : 1.0;
       const double end = report.timeline[s].empty() ? 0 : report.timeline[s].back().end;
       pipelines_end = std::max(pipelines_end, end + reduce_seconds(profile, measured.data_parallel,
                                                                    data_parallel, share));
       optimizer = std::max(optimizer, profile.optimizer_seconds * share);
-      const int64_t dynamic = peak_activation(schedule[s], costs.activation[s]);
-      prediction.peak_memory_bytes = std::max(prediction.peak_memory_bytes, bytes + dynamic);
+      const int64_t fixed = bytes.of_rank(data_parallel);
+      const int64_t peak = fixed + static_cast<int64_t>(std::llround(report.peak_memory[s]));
+      prediction.fullest_static_bytes = std::max(prediction.fullest_static_bytes, fixed);
+      prediction.peak_memory_bytes = std::max(prediction.peak_memory_bytes, peak);
     }
   }
   // The gradient norm needs every stage's reduced gradients before the first optimiser update.
   prediction.step_seconds = pipelines_end + optimizer;
   return prediction;
+}
+
+double overhead_seconds(const StepProfile& profile, const MeasuredLayout& measured, int gpus,
+                        int64_t static_bytes) {
+  const double measured_gpus = profile.pipeline_parallel * profile.data_parallel;
+  double seconds = 0;
+  for (const StartPhase& phase : profile.start_phases) {
+    double factor = 1;
+    if (phase.scaling == PhaseScaling::kPerGpu) factor = gpus / measured_gpus;
+    if (phase.scaling == PhaseScaling::kPerByte && measured.fullest_static_bytes > 0) {
+      factor =
+          static_cast<double>(static_bytes) / static_cast<double>(measured.fullest_static_bytes);
+    }
+    seconds += phase.seconds * factor;
+  }
+  return seconds;
 }
 
 }  // namespace flextrain::planner

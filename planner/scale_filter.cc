@@ -60,7 +60,8 @@ void filter_entries(std::vector<ScaleEntry>& entries, int measured_gpus,
     ScaleEntry& entry = entries[i];
     entry.drop_rule.clear();
     // The smallest entry has nothing to be compared with, the measured one needs no prediction.
-    if (last_kept != nullptr && entry.shape.gpus != measured_gpus) {
+    if (last_kept != nullptr && entry.shape.gpus != measured_gpus &&
+        entry.source != PredictionSource::kMeasured) {
       entry.drop_rule = drop_reason(entry, entries[i - 1], *last_kept, best_kept, request);
     }
     entry.kept = entry.drop_rule.empty();
@@ -68,6 +69,27 @@ void filter_entries(std::vector<ScaleEntry>& entries, int measured_gpus,
     last_kept = &entry;
     best_kept = std::max(best_kept, entry.tokens_per_second);
   }
+}
+
+std::string table_note(const std::vector<ScaleEntry>& entries, int measured_gpus) {
+  int larger = 0;
+  int dropped[4] = {};  // by rule, 1 … 3
+  for (const ScaleEntry& entry : entries) {
+    if (entry.shape.gpus <= measured_gpus) continue;
+    if (entry.kept) return "";
+    ++larger;
+    for (int rule = 1; rule <= 3; ++rule) {
+      if (entry.drop_rule.starts_with(fmt::format("rule {}", rule))) ++dropped[rule];
+    }
+  }
+  if (larger == 0) return "";
+  return fmt::format(
+      "none of the {} sizes above {} GPUs is kept (rule 1: {}, rule 2: {}, rule 3: {}){}", larger,
+      measured_gpus, dropped[1], dropped[2], dropped[3],
+      dropped[1] + dropped[2] > 0
+          ? "; model and measurement contradict each other, as they do when the machine was busy "
+            "while the profile was taken: measure again"
+          : "; no larger size is worth its GPUs");
 }
 
 }  // namespace flextrain::planner

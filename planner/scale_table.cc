@@ -5,9 +5,11 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "planner/limits.h"
 #include "planner/predict.h"
+#include "planner/schedule_family.h"
 
 namespace flextrain::planner {
 namespace {
@@ -36,9 +38,22 @@ Status check_request(const ScaleRequest& request) {
     return invalid_argument(
         "scale table: memory limit, significant gain and speed-up tolerance must be 0 or more");
   }
-  if (request.schedule != "1f1b" && request.schedule != "gpipe") {
-    return invalid_argument("scale table: schedule '{}' is unknown; use 1f1b or gpipe",
-                            request.schedule);
+  if (request.min_gpus < 1 || request.min_gpus > request.max_gpus) {
+    return invalid_argument("scale table: {} ... {} GPUs is no range from 1", request.min_gpus,
+                            request.max_gpus);
+  }
+  if (request.num_mtp_heads < 0 || request.num_mtp_heads > kMaxMtpHeads || request.zero_stage < 0 ||
+      request.zero_stage > 3) {
+    return invalid_argument("scale table: {} MTP heads and ZeRO stage {}, must be 0 ... {} and 3",
+                            request.num_mtp_heads, request.zero_stage, kMaxMtpHeads);
+  }
+  for (const int stages : request.virtual_stages) {
+    if (stages >= 1 && stages <= kMaxChunks) continue;
+    return invalid_argument("scale table: {} virtual stages, must be 1 ... {}", stages, kMaxChunks);
+  }
+  RETURN_IF_ERROR(parse_plan_schedule(request.schedule).status().with_context("scale table"));
+  for (const std::string& schedule : request.schedules) {
+    RETURN_IF_ERROR(parse_plan_schedule(schedule).status().with_context("scale table"));
   }
   return {};
 }
@@ -52,50 +67,113 @@ class TableBuilder {
       costs_.push_back(layer.forward + layer.backward);
       forward_ += layer.forward;
       backward_ += layer.backward;
+      selective_ += layer.selective_seconds;
     }
   }
 
   Result<ScaleTable> build() {
     RETURN_IF_ERROR(calibrate());
-    std::map<int, ScaleEntry> best;  // by GPU count
+    std::map<int, std::vector<Candidate>> by_gpus;
     for (int dp = request_.min_data_parallel;
          dp <= std::min(request_.max_data_parallel, request_.max_gpus); ++dp) {
       if (request_.global_batch % (int64_t{dp} * request_.micro_batch_size) != 0) continue;
-      const int pp_limit = std::min(request_.num_transformer_layers, request_.max_gpus / dp);
+      const int pp_limit = std::min(request_.num_transformer_layers + request_.num_mtp_heads,
+                                    request_.max_gpus / dp);
       for (int pp = 1; pp <= pp_limit; ++pp) {
         // The measured layout's count is taken by the measurement.
-        if (pp * dp == measured_gpus()) continue;
-        for (const int virtual_stages : std::set<int>{1, pp > 1 ? profile_.virtual_stages : 1}) {
-          RETURN_IF_ERROR(consider(dp, pp, virtual_stages, best));
-        }
+        if (pp * dp == measured_gpus() || pp * dp < request_.min_gpus) continue;
+        add_candidates(dp, pp, by_gpus[pp * dp]);
       }
     }
-    RETURN_IF_ERROR(add_measured(best));
     ScaleTable table;
     table.measured_gpus = measured_gpus();
-    for (auto& [gpus, entry] : best) table.entries.push_back(std::move(entry));
+    by_gpus[measured_gpus()];  // its place in the order
+    for (auto& [gpus, candidates] : by_gpus) {
+      if (gpus == measured_gpus()) {
+        ASSIGN_OR_RETURN(ScaleEntry measured, measured_entry());
+        table.entries.push_back(std::move(measured));
+        continue;
+      }
+      ASSIGN_OR_RETURN(std::optional<ScaleEntry> best, best_entry(candidates));
+      if (best.has_value()) table.entries.push_back(std::move(*best));
+    }
     filter_entries(table.entries, table.measured_gpus, request_);
+    table.note = table_note(table.entries, table.measured_gpus);
     return table;
   }
 
  private:
+  // One way to use a GPU count, and about how long a step takes (closed forms).
+  struct Candidate {
+    int data_parallel = 1, pipeline_parallel = 1, virtual_stages = 1;
+    std::string schedule;
+    Recompute recompute = Recompute::kNone;
+    double estimate = 0;
+  };
+
   int measured_gpus() const { return profile_.pipeline_parallel * profile_.data_parallel; }
 
-  RegularLayout layout(int dp, int pp, int virtual_stages) const {
+  void add_candidates(int dp, int pp, std::vector<Candidate>& to) const {
+    std::set<int> stage_counts(request_.virtual_stages.begin(), request_.virtual_stages.end());
+    if (stage_counts.empty()) stage_counts = {1, profile_.virtual_stages};
+    std::vector<std::string> schedules = request_.schedules;
+    if (schedules.empty()) schedules = {request_.schedule};
+    std::vector<Recompute> recomputes = request_.recompute;
+    if (recomputes.empty()) recomputes = {Recompute::kNone};
+    std::set<std::tuple<int, std::string, Recompute>> seen;
+    for (const std::string& schedule : schedules) {
+      for (int virtual_stages : stage_counts) {
+        // A V has two chunks; one stage has one.
+        if (schedule == "v-shape") virtual_stages = 2;
+        if (pp == 1) virtual_stages = 1;
+        if (pp == 1 && schedule == "v-shape") continue;
+        if (int64_t{pp} * virtual_stages > kMaxChunks) continue;
+        for (const Recompute recompute : recomputes) {
+          if (!seen.emplace(virtual_stages, schedule, recompute).second) continue;
+          Candidate candidate{dp, pp, virtual_stages, schedule, recompute, 0};
+          candidate.estimate = estimate(candidate);
+          to.push_back(std::move(candidate));
+        }
+      }
+    }
+  }
+
+  // Work of the average stage, and the bubble that the schedule's closed form has with equal
+  // stages. Only orders the candidates; what counts is the simulation.
+  double estimate(const Candidate& c) const {
+    const double m = static_cast<double>(request_.global_batch) /
+                     (static_cast<double>(c.data_parallel) * request_.micro_batch_size);
+    const double p = c.pipeline_parallel;
+    double again = 0;
+    if (c.recompute == Recompute::kFull) again = forward_;
+    if (c.recompute == Recompute::kSelective) again = selective_;
+    const double stage = (forward_ + backward_ + again) / p;
+    double bubble = stage;
+    if (c.schedule == "1f1b") bubble /= c.virtual_stages;
+    if (c.schedule == "zb-1p" || c.schedule == "v-shape") {
+      bubble = (forward_ + again) / p / c.virtual_stages;
+    }
+    if (c.schedule == "memory-min") bubble = m * stage;
+    return m * stage + (p - 1) * bubble;
+  }
+
+  RegularLayout layout(const Candidate& candidate) const {
     RegularLayout layout;
     layout.num_transformer_layers = request_.num_transformer_layers;
-    layout.data_parallel = dp;
-    layout.pipeline_parallel = pp;
-    layout.virtual_stages = virtual_stages;
+    layout.num_mtp_heads = request_.num_mtp_heads;
+    layout.data_parallel = candidate.data_parallel;
+    layout.pipeline_parallel = candidate.pipeline_parallel;
+    layout.virtual_stages = candidate.virtual_stages;
     layout.global_batch = request_.global_batch;
     layout.micro_batch_size = request_.micro_batch_size;
     layout.numerics = request_.numerics;
-    layout.schedule = request_.schedule;
+    layout.schedule = candidate.schedule;
+    layout.recompute = candidate.recompute;
     return layout;
   }
 
-  Result<Plan> costed_plan(int dp, int pp, int virtual_stages) const {
-    RegularLayout costed = layout(dp, pp, virtual_stages);
+  Result<Plan> costed_plan(const Candidate& candidate) const {
+    RegularLayout costed = layout(candidate);
     costed.layer_costs = costs_;
     ASSIGN_OR_RETURN(Plan plan, make_regular_plan(costed));
     if (request_.device_type.empty()) return plan;
@@ -120,9 +198,7 @@ class TableBuilder {
                                 plan.num_transformer_layers, request_.num_transformer_layers);
       }
     } else {
-      ASSIGN_OR_RETURN(plan,
-                       make_regular_plan(layout(profile_.data_parallel, profile_.pipeline_parallel,
-                                                profile_.virtual_stages)));
+      ASSIGN_OR_RETURN(plan, make_regular_plan(layout(measured_candidate())));
     }
     measured_ = measured_layout(profile_, plan);
     ASSIGN_OR_RETURN(const Prediction prediction, predict(profile_, measured_, plan));
@@ -130,55 +206,87 @@ class TableBuilder {
     return {};
   }
 
-  Result<ScaleEntry> entry(int dp, int pp, int virtual_stages) const {
+  Candidate measured_candidate() const {
+    return {profile_.data_parallel, profile_.pipeline_parallel, profile_.virtual_stages,
+            request_.schedule,      Recompute::kNone,           0};
+  }
+
+  // One pipeline stands for all: they are alike.
+  Result<Prediction> prediction_of(const Candidate& candidate) const {
+    RegularLayout one = layout(candidate);
+    one.data_parallel = 1;
+    one.global_batch /= candidate.data_parallel;
+    one.layer_costs = costs_;
+    ASSIGN_OR_RETURN(const Plan plan, make_regular_plan(one));
+    return predict(profile_, measured_, plan, {candidate.data_parallel, request_.zero_stage});
+  }
+
+  Result<ScaleEntry> entry(const Candidate& candidate, const Prediction& prediction) const {
     ScaleEntry entry;
-    ASSIGN_OR_RETURN(entry.plan, costed_plan(dp, pp, virtual_stages));
-    ASSIGN_OR_RETURN(const Prediction prediction, predict(profile_, measured_, entry.plan));
+    ASSIGN_OR_RETURN(entry.plan, costed_plan(candidate));
     entry.shape.device_type = request_.device_type;
-    entry.shape.gpus = dp * pp;
+    entry.shape.gpus = candidate.data_parallel * candidate.pipeline_parallel;
     entry.source = PredictionSource::kProfile;
     entry.peak_memory_bytes = prediction.peak_memory_bytes;
-    entry.step_seconds = prediction.step_seconds * correction_;
+    entry.step_seconds = entry.predicted_step_seconds = prediction.step_seconds * correction_;
     entry.tokens_per_second = static_cast<double>(request_.tokens_per_step) / entry.step_seconds;
+    entry.overhead_seconds =
+        overhead_seconds(profile_, measured_, entry.shape.gpus, prediction.fullest_static_bytes);
     const int layers = request_.num_transformer_layers;
-    entry.model_step_seconds =
-        model_step_seconds(layers, pp, entry.plan.pipelines.front().micro_batches,
-                           forward_ / layers, backward_ / layers);
+    entry.model_step_seconds = model_step_seconds(layers, candidate.pipeline_parallel,
+                                                  entry.plan.pipelines.front().micro_batches,
+                                                  forward_ / layers, backward_ / layers);
     return entry;
   }
 
-  Status consider(int dp, int pp, int virtual_stages, std::map<int, ScaleEntry>& best) const {
-    if (int64_t{pp} * virtual_stages > kMaxChunks) return {};
-    ASSIGN_OR_RETURN(ScaleEntry candidate, entry(dp, pp, virtual_stages));
-    if (request_.memory_limit_bytes > 0 &&
-        candidate.peak_memory_bytes > request_.memory_limit_bytes) {
-      return {};
+  // The fastest that fits. Candidates are simulated in the order of their estimates until some
+  // that fit have been seen: the estimates differ from the simulation by the unevenness of the
+  // stages, seldom by more than a few places in the order.
+  Result<std::optional<ScaleEntry>> best_entry(std::vector<Candidate>& candidates) const {
+    std::stable_sort(
+        candidates.begin(), candidates.end(),
+        [](const Candidate& a, const Candidate& b) { return a.estimate < b.estimate; });
+    constexpr int kEnough = 4;
+    const Candidate* best = nullptr;
+    Prediction prediction;
+    int fitting = 0;
+    for (const Candidate& candidate : candidates) {
+      // The closed forms leave reduction, optimiser and unevenness out: the rest is slower still.
+      if (best != nullptr && candidate.estimate >= prediction.step_seconds) break;
+      ASSIGN_OR_RETURN(const Prediction found, prediction_of(candidate));
+      if (request_.memory_limit_bytes > 0 &&
+          found.peak_memory_bytes > request_.memory_limit_bytes) {
+        continue;
+      }
+      if (best == nullptr || found.step_seconds < prediction.step_seconds) {
+        best = &candidate;
+        prediction = found;
+      }
+      if (++fitting == kEnough) break;
     }
-    const auto [at, inserted] = best.try_emplace(dp * pp);
-    if (inserted || candidate.tokens_per_second > at->second.tokens_per_second) {
-      at->second = std::move(candidate);
-    }
-    return {};
+    if (best == nullptr) return std::optional<ScaleEntry>();
+    ASSIGN_OR_RETURN(ScaleEntry result, entry(*best, prediction));
+    return std::optional<ScaleEntry>(std::move(result));
   }
 
   // The job runs on this count now, so it stays whatever limits say.
-  Status add_measured(std::map<int, ScaleEntry>& best) const {
-    ASSIGN_OR_RETURN(ScaleEntry measured, entry(profile_.data_parallel, profile_.pipeline_parallel,
-                                                profile_.virtual_stages));
+  Result<ScaleEntry> measured_entry() const {
+    const Candidate candidate = measured_candidate();
+    ASSIGN_OR_RETURN(const Prediction prediction, prediction_of(candidate));
+    ASSIGN_OR_RETURN(ScaleEntry measured, entry(candidate, prediction));
     if (profile_.step_seconds > 0) {
       measured.step_seconds = profile_.step_seconds;
       measured.tokens_per_second =
           static_cast<double>(request_.tokens_per_step) / profile_.step_seconds;
     }
     measured.source = PredictionSource::kMeasured;
-    best[measured_gpus()] = std::move(measured);
-    return {};
+    return measured;
   }
 
   const StepProfile& profile_;
   const ScaleRequest& request_;
   std::vector<double> costs_;  // forward + backward per layer
-  double forward_ = 0, backward_ = 0;
+  double forward_ = 0, backward_ = 0, selective_ = 0;
   MeasuredLayout measured_;
   double correction_ = 1.0;
 };
@@ -187,7 +295,7 @@ class TableBuilder {
 
 Result<ScaleTable> build_scale_table(const StepProfile& profile, const ScaleRequest& request) {
   RETURN_IF_ERROR(check_request(request));
-  RETURN_IF_ERROR(check_profile(profile, request.num_transformer_layers));
+  RETURN_IF_ERROR(check_profile(profile, request.num_transformer_layers, request.num_mtp_heads));
   return TableBuilder(profile, request).build();
 }
 

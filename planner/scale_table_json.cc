@@ -41,6 +41,13 @@ Result<ScaleEntry> read_entry(const Json& json) {
   ASSIGN_OR_RETURN(const std::string source, string_field(json, "source"));
   ASSIGN_OR_RETURN(entry.source, parse_source(source));
   ASSIGN_OR_RETURN(entry.model_step_seconds, amount_field(json, "model_step_seconds"));
+  // Later additions: tables without them are older.
+  if (json.contains("predicted_step_seconds")) {
+    ASSIGN_OR_RETURN(entry.predicted_step_seconds, amount_field(json, "predicted_step_seconds"));
+  }
+  if (json.contains("overhead_seconds")) {
+    ASSIGN_OR_RETURN(entry.overhead_seconds, amount_field(json, "overhead_seconds"));
+  }
   ASSIGN_OR_RETURN(entry.kept, bool_field(json, "kept"));
   ASSIGN_OR_RETURN(entry.drop_rule, string_field(json, "drop_rule"));
   if (num_ranks(entry.plan) != entry.shape.gpus) {
@@ -58,6 +65,9 @@ Result<ScaleTable> read_table(const Json& json) {
   }
   ScaleTable table;
   ASSIGN_OR_RETURN(table.measured_gpus, int_field(json, "measured_gpus", 0, kMaxRanks));
+  if (json.contains("note")) {
+    ASSIGN_OR_RETURN(table.note, string_field(json, "note"));
+  }
   ASSIGN_OR_RETURN(const Json* entries, array_field(json, "entries", kMaxRanks));
   for (const Json& element : *entries) {
     ASSIGN_OR_RETURN(ScaleEntry entry, read_entry(element));
@@ -70,15 +80,55 @@ Result<ScaleTable> read_table(const Json& json) {
   return table;
 }
 
+struct ScalingName {
+  PhaseScaling scaling;
+  std::string_view name;
+};
+constexpr ScalingName kScalingNames[] = {{PhaseScaling::kFixed, "fixed"},
+                                         {PhaseScaling::kPerGpu, "per_gpu"},
+                                         {PhaseScaling::kPerByte, "per_byte"}};
+
+Result<StartPhase> read_phase(const Json& json) {
+  StartPhase phase;
+  ASSIGN_OR_RETURN(phase.name, string_field(json, "name"));
+  ASSIGN_OR_RETURN(phase.seconds, amount_field(json, "seconds"));
+  ASSIGN_OR_RETURN(const std::string scaling, string_field(json, "scaling"));
+  for (const ScalingName& known : kScalingNames) {
+    if (known.name != scaling) continue;
+    phase.scaling = known.scaling;
+    return phase;
+  }
+  return invalid_argument("scaling '{}' is unknown; use fixed, per_gpu or per_byte", scaling);
+}
+
+// The parts of a layer that were measured apart; absent = not.
+Status read_parts(const Json& json, LayerProfile& layer) {
+  if (json.contains("wgrad")) {
+    ASSIGN_OR_RETURN(layer.wgrad, amount_field(json, "wgrad"));
+  }
+  if (json.contains("selective_seconds")) {
+    ASSIGN_OR_RETURN(layer.selective_seconds, amount_field(json, "selective_seconds"));
+  }
+  const std::pair<const char*, int64_t*> sizes[] = {{"optimizer_bytes", &layer.optimizer_bytes},
+                                                    {"gradient_bytes", &layer.gradient_bytes},
+                                                    {"selective_bytes", &layer.selective_bytes}};
+  for (const auto& [key, value] : sizes) {
+    if (!json.contains(key)) continue;
+    ASSIGN_OR_RETURN(*value, int64_field(json, key, 0));
+  }
+  return {};
+}
+
 Result<StepProfile> read_profile(const Json& json) {
   StepProfile profile;
-  ASSIGN_OR_RETURN(const Json* layers, array_field(json, "layers", kMaxLayers + 2));
+  ASSIGN_OR_RETURN(const Json* layers, array_field(json, "layers", kMaxLayerId + 1));
   for (const Json& element : *layers) {
     LayerProfile layer;
     ASSIGN_OR_RETURN(layer.forward, amount_field(element, "forward"));
     ASSIGN_OR_RETURN(layer.backward, amount_field(element, "backward"));
     ASSIGN_OR_RETURN(layer.static_bytes, int64_field(element, "static_bytes", 0));
     ASSIGN_OR_RETURN(layer.activation_bytes, int64_field(element, "activation_bytes", 0));
+    RETURN_IF_ERROR(read_parts(element, layer));
     profile.layers.push_back(layer);
   }
   ASSIGN_OR_RETURN(profile.transfer_seconds, amount_field(json, "transfer_seconds"));
@@ -89,28 +139,54 @@ Result<StepProfile> read_profile(const Json& json) {
   ASSIGN_OR_RETURN(profile.pipeline_parallel, int_field(json, "pipeline_parallel", 1));
   ASSIGN_OR_RETURN(profile.data_parallel, int_field(json, "data_parallel", 1));
   ASSIGN_OR_RETURN(profile.virtual_stages, int_field(json, "virtual_stages", 1));
+  if (json.contains("start_phases")) {
+    ASSIGN_OR_RETURN(const Json* phases, array_field(json, "start_phases", 64));
+    for (const Json& element : *phases) {
+      ASSIGN_OR_RETURN(StartPhase phase, read_phase(element));
+      profile.start_phases.push_back(std::move(phase));
+    }
+  }
   return profile;
+}
+
+Json layer_to_json(const LayerProfile& layer) {
+  Json json = {{"forward", layer.forward},
+               {"backward", layer.backward},
+               {"static_bytes", layer.static_bytes},
+               {"activation_bytes", layer.activation_bytes}};
+  if (layer.wgrad > 0) json["wgrad"] = layer.wgrad;
+  if (layer.optimizer_bytes > 0) json["optimizer_bytes"] = layer.optimizer_bytes;
+  if (layer.gradient_bytes > 0) json["gradient_bytes"] = layer.gradient_bytes;
+  if (layer.selective_bytes > 0) json["selective_bytes"] = layer.selective_bytes;
+  if (layer.selective_seconds > 0) json["selective_seconds"] = layer.selective_seconds;
+  return json;
 }
 
 }  // namespace
 
 Json profile_to_json(const StepProfile& profile) {
   Json layers = Json::array();
-  for (const LayerProfile& layer : profile.layers) {
-    layers.push_back({{"forward", layer.forward},
-                      {"backward", layer.backward},
-                      {"static_bytes", layer.static_bytes},
-                      {"activation_bytes", layer.activation_bytes}});
+  for (const LayerProfile& layer : profile.layers) layers.push_back(layer_to_json(layer));
+  Json json = {{"layers", std::move(layers)},
+               {"transfer_seconds", profile.transfer_seconds},
+               {"reduce_seconds", profile.reduce_seconds},
+               {"optimizer_seconds", profile.optimizer_seconds},
+               {"step_seconds", profile.step_seconds},
+               {"steps", profile.steps},
+               {"pipeline_parallel", profile.pipeline_parallel},
+               {"data_parallel", profile.data_parallel},
+               {"virtual_stages", profile.virtual_stages}};
+  if (profile.start_phases.empty()) return json;
+  Json phases = Json::array();
+  for (const StartPhase& phase : profile.start_phases) {
+    std::string_view scaling;
+    for (const ScalingName& known : kScalingNames) {
+      if (known.scaling == phase.scaling) scaling = known.name;
+    }
+    phases.push_back({{"name", phase.name}, {"seconds", phase.seconds}, {"scaling", scaling}});
   }
-  return {{"layers", std::move(layers)},
-          {"transfer_seconds", profile.transfer_seconds},
-          {"reduce_seconds", profile.reduce_seconds},
-          {"optimizer_seconds", profile.optimizer_seconds},
-          {"step_seconds", profile.step_seconds},
-          {"steps", profile.steps},
-          {"pipeline_parallel", profile.pipeline_parallel},
-          {"data_parallel", profile.data_parallel},
-          {"virtual_stages", profile.virtual_stages}};
+  json["start_phases"] = std::move(phases);
+  return json;
 }
 
 Result<StepProfile> profile_from_json(const Json& json) {
@@ -139,11 +215,14 @@ Json scale_table_to_json(const ScaleTable& table) {
                        {"peak_memory_bytes", entry.peak_memory_bytes},
                        {"source", source_name(entry.source)},
                        {"model_step_seconds", entry.model_step_seconds},
+                       {"predicted_step_seconds", entry.predicted_step_seconds},
+                       {"overhead_seconds", entry.overhead_seconds},
                        {"kept", entry.kept},
                        {"drop_rule", entry.drop_rule}});
   }
   return {{"version", ScaleTable::kVersion},
           {"measured_gpus", table.measured_gpus},
+          {"note", table.note},
           {"entries", std::move(entries)}};
 }
 

@@ -19,25 +19,37 @@ int activations_of_1f1b(const ScheduleShape& shape) {
   return std::min(held, v * shape.micro_batches);
 }
 
-// The best of the rule's variants under these very costs.
-Result<Schedule> best_listed(const PipelineCosts& costs, int activations) {
+// The best of the rule's variants under these very costs. `ahead`: 1F1B's micro-batches in flight
+// times this are admitted besides, as plain 1F1B has them (one per later stage and its own).
+Result<Schedule> best_listed(const PipelineCosts& costs, int ahead) {
+  const ScheduleShape& shape = costs.shape;
   Status refused;
   OrderRun best;
   bool found = false;
-  for (const bool deep : {true, false}) {
-    if (!deep && costs.shape.virtual_stages == 1) continue;
-    for (const double patience : {0.0, 0.5, 1.0}) {
+  const double least = makespan_lower_bound(costs);
+  const std::pair<Preference, Pick> variants[] = {{Preference::kForward, Pick::kLater},
+                                                  {Preference::kBackward, Pick::kLater},
+                                                  {Preference::kForward, Pick::kEarlier},
+                                                  {Preference::kBackward, Pick::kEarlier}};
+  for (const auto& [preference, pick] : variants) {
+    if (pick == Pick::kEarlier && shape.virtual_stages == 1) continue;
+    for (const double patience : {0.0, 0.5}) {
+      if (found && best.makespan <= least * (1 + 1e-12)) break;
       ListRules rules;
-      rules.activations = std::max(activations, costs.shape.virtual_stages);
-      rules.stages.assign(costs.shape.stages,
-                          {Preference::kBackward, deep ? Pick::kLater : Pick::kEarlier, deep});
+      rules.activations = std::max(ahead * activations_of_1f1b(shape), shape.virtual_stages);
+      rules.stages.assign(shape.stages, {preference, pick, pick == Pick::kLater});
       rules.patience = patience;
+      if (shape.virtual_stages == 1) {
+        for (int stage = 0; stage < shape.stages; ++stage) {
+          rules.credits.push_back(ahead * (shape.stages - stage) - (ahead - 1));
+        }
+      }
       const Result<ListRun> listed = list_orders(costs, rules);
       if (!listed.ok()) {
         refused = listed.status();
         continue;
       }
-      OrderRun run = run_orders(costs.shape, listed->orders, WorkTimes(costs, true), false);
+      OrderRun run = run_orders(shape, listed->orders, WorkTimes(costs, true), false);
       if (!run.stuck.empty()) return internal_error("schedule: an order cannot be run");
       if (found && run.makespan >= best.makespan) continue;
       best = std::move(run);
@@ -121,9 +133,9 @@ Result<Schedule> make_actions(ScheduleFamily family, const PipelineCosts& costs)
     case ScheduleFamily::kMemoryMin:
       return run_memory_min(costs);
     case ScheduleFamily::kZb1p:
-      return best_listed(costs, activations_of_1f1b(costs.shape));
+      return best_listed(costs, 1);
     case ScheduleFamily::kZb2p:
-      return best_listed(costs, 2 * activations_of_1f1b(costs.shape));
+      return best_listed(costs, 2);
     case ScheduleFamily::kVShape:
       return make_v_shape(costs, VObjective::kMakespan);
     case ScheduleFamily::kSearched:

@@ -2,8 +2,8 @@
 #include "planner/v_schedule.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <random>
+#include <vector>
 
 #include "planner/list_scheduler.h"
 
@@ -25,38 +25,127 @@ int activations_within(const PipelineCosts& costs) {
 struct Candidate {
   ListRules rules;
   double main = 0, other = 0;  // the objective, then the other one
-  bool better_than(const Candidate& than) const {
+  bool operator<(const Candidate& than) const {
     return main != than.main ? main < than.main : other < than.other;
   }
 };
 
-// The same credits on all stages: how far the way down may run ahead, and the way up.
-std::vector<ListRules> candidates(const PipelineCosts& costs, int activations) {
-  const ScheduleShape& shape = costs.shape;
-  std::set<int> down, up;
-  for (const double share : {1.0, 0.85, 0.75, 0.6, 0.5}) {
-    down.insert(std::max(1, static_cast<int>(std::lround(share * activations))));
+// Searches the rules of the list scheduler: first the same credits on all stages (how far the way
+// down may run ahead, and the way up), then single changes to the best of those.
+class RuleSearch {
+ public:
+  RuleSearch(const PipelineCosts& costs, VObjective objective)
+      : costs_(costs), objective_(objective), activations_(activations_within(costs)) {
+    for (const auto& row : costs.chunks) {
+      double work = 0;
+      for (const ChunkCosts& chunk : row) {
+        work += chunk.forward + chunk.recompute + chunk.backward + chunk.wgrad;
+      }
+      least_ = std::max(least_, work * costs.shape.micro_batches);
+    }
+    if (objective == VObjective::kMakespan) least_ = makespan_lower_bound(costs);
   }
-  for (const double share : {0.25, 0.4, 0.5, 0.6, 0.75, 0.9}) {
-    up.insert(std::max(1, static_cast<int>(std::lround(share * activations))));
+
+  Result<ListRules> run() {
+    grid();
+    if (best_.empty()) return refused_;
+    std::stable_sort(best_.begin(), best_.end());
+    best_.resize(std::min(best_.size(), kStarts));
+    improve();
+    return std::min_element(best_.begin(), best_.end())->rules;
   }
-  std::vector<ListRules> all;
-  for (const Preference preference : {Preference::kBackward, Preference::kForward}) {
-    for (const bool deep_backward : {true, false}) {
-      for (const int ahead : down) {
-        for (const int back : up) {
-          ListRules rules;
-          rules.activations = activations;
-          rules.stages.assign(shape.stages, {preference, Pick::kLater, deep_backward});
-          rules.credits.assign(shape.stages, ahead);
-          rules.credits.resize(shape.chunks(), back);
-          all.push_back(std::move(rules));
+
+ private:
+  static constexpr size_t kStarts = 6;
+  static constexpr double kMostWork = 4e5;  // computations placed, for either part
+
+  bool done(const Candidate& candidate) const { return candidate.main <= least_ * (1 + 1e-9); }
+
+  bool evaluate(Candidate& candidate) {
+    const Result<ListRun> run = list_orders(costs_, candidate.rules);
+    if (!run.ok()) {
+      refused_ = run.status();
+      return false;
+    }
+    candidate.main = run->makespan;
+    candidate.other = run->longest_span;
+    if (objective_ == VObjective::kLongestSpan) std::swap(candidate.main, candidate.other);
+    return true;
+  }
+
+  // How many evaluations the bound on the work allows.
+  int evaluations() const {
+    const double one = 6.0 * costs_.shape.stages * costs_.shape.micro_batches;
+    return static_cast<int>(std::clamp(kMostWork / one, 24.0, 600.0));
+  }
+
+  void grid() {
+    const int downs = activations_ - activations_ / 2 + 1;
+    const int ups = activations_ - std::max(1, activations_ / 4);
+    // Coarser where all of it is too much.
+    const int stride = 1 + 4 * downs * ups / evaluations() / 4;
+    for (const Preference preference : {Preference::kBackward, Preference::kForward}) {
+      for (const bool deep_backward : {true, false}) {
+        for (int down = activations_; down >= std::max(1, activations_ / 2); down -= stride) {
+          for (int up = std::max(1, activations_ / 4); up < activations_; up += stride) {
+            Candidate candidate;
+            ListRules& rules = candidate.rules;
+            // Bytes count where there is a cap; a micro-batch's share that Backward frees may then
+            // be used before its Wgrad.
+            if (costs_.memory_cap.empty()) rules.activations = activations_;
+            rules.stages.assign(costs_.shape.stages, {preference, Pick::kLater, deep_backward});
+            rules.credits.assign(costs_.shape.stages, down);
+            rules.credits.resize(costs_.shape.chunks(), up);
+            if (evaluate(candidate)) best_.push_back(std::move(candidate));
+            if (!best_.empty() && done(best_.back())) return;
+          }
         }
       }
     }
   }
-  return all;
-}
+
+  void improve() {
+    std::mt19937 random(1);  // any fixed seed: equal input, equal schedule
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    const int positions = costs_.shape.chunks(), stages = costs_.shape.stages;
+    for (int i = 0; i < evaluations(); ++i) {
+      Candidate& base = best_[i % best_.size()];
+      if (done(base)) return;
+      Candidate changed = base;
+      ListRules& rules = changed.rules;
+      for (int change = 1 + below(3); change > 0; --change) {
+        const int step = below(2) == 0 ? -1 : 1;
+        const int position = below(positions);
+        StageRule& rule = rules.stages[below(stages)];
+        const auto move = [&](int at) {
+          rules.credits[at] = std::clamp(rules.credits[at] + step, 1, activations_);
+        };
+        const int what = below(10);
+        if (what < 6) {
+          move(position);
+        } else if (what == 6) {
+          for (int at = position; at < positions && at / stages == position / stages; ++at)
+            move(at);
+        } else if (what == 7) {
+          rule.preference = static_cast<Preference>(below(3));
+        } else if (what == 8) {
+          rule.deep_backward = !rule.deep_backward;
+        } else {
+          rule.forward = static_cast<Pick>(below(3));
+        }
+      }
+      // As good is good enough: the walk crosses plateaus.
+      if (evaluate(changed) && !(base < changed)) base = std::move(changed);
+    }
+  }
+
+  const PipelineCosts& costs_;
+  VObjective objective_;
+  int activations_;
+  double least_ = 0;
+  Status refused_;
+  std::vector<Candidate> best_;
+};
 
 }  // namespace
 
@@ -69,24 +158,9 @@ Result<Schedule> make_v_shape(const PipelineCosts& costs, VObjective objective) 
   }
   // The steady state repeats: few micro-batches tell which rules are good.
   PipelineCosts trial = costs;
-  trial.shape.micro_batches = std::min(shape.micro_batches, 3 * shape.stages);
-  Candidate best;
-  bool found = false;
-  Status refused;
-  for (ListRules& rules : candidates(costs, activations_within(costs))) {
-    const Result<ListRun> run = list_orders(trial, rules);
-    if (!run.ok()) {
-      refused = run.status();
-      continue;
-    }
-    Candidate candidate{std::move(rules), run->makespan, run->longest_span};
-    if (objective == VObjective::kLongestSpan) std::swap(candidate.main, candidate.other);
-    if (found && !candidate.better_than(best)) continue;
-    best = std::move(candidate);
-    found = true;
-  }
-  if (!found) return refused;
-  ASSIGN_OR_RETURN(const ListRun run, list_orders(costs, best.rules));
+  trial.shape.micro_batches = std::min(shape.micro_batches, 2 * shape.stages);
+  ASSIGN_OR_RETURN(const ListRules rules, RuleSearch(trial, objective).run());
+  ASSIGN_OR_RETURN(const ListRun run, list_orders(costs, rules));
   OrderRun result = run_orders(shape, run.orders, WorkTimes(costs, true), false);
   if (!result.stuck.empty()) return internal_error("schedule: an order cannot be run");
   return std::move(result.schedule);
