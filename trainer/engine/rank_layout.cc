@@ -45,9 +45,6 @@ Status check_supported(const Plan& plan) {
     return invalid_argument(
         "the Plan has {} MTP heads and chunk order {}; this engine executes 0 and loop",
         plan.num_mtp_heads, plan.chunk_order == planner::ChunkOrder::kV ? "v" : "loop");
-  if (std::find(plan.recompute.begin(), plan.recompute.end(), planner::Recompute::kSelective) !=
-      plan.recompute.end())
-    return invalid_argument("the Plan asks for selective recomputation; this engine has full only");
   for (size_t p = 0; p < plan.pipelines.size(); ++p) {
     const Pipeline& pipeline = plan.pipelines[p];
     for (size_t s = 0; s < pipeline.stages.size(); ++s) {
