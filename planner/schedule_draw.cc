@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/predict.h"
+
 namespace flextrain::planner {
 namespace {
 
@@ -82,6 +84,27 @@ double shortest_compute(const ScheduleReport& report) {
 }
 
 }  // namespace
+
+Result<ScheduleReport> simulate_pipeline(const StepProfile& profile, const Plan& plan,
+                                         int pipeline) {
+  RETURN_IF_ERROR(check_profile(profile, plan.num_transformer_layers, plan.num_mtp_heads));
+  ASSIGN_OR_RETURN(const Schedule schedule, schedule_of(plan, pipeline));
+  const bool split = std::any_of(schedule[0].begin(), schedule[0].end(), [](const Action& action) {
+    return action.kind == ActionKind::kWgrad;
+  });
+  const PipelineCosts costs = pipeline_costs(profile, plan, pipeline);
+  return check_schedule(schedule, costs.shape, action_costs(costs, split));
+}
+
+double busy_share(const ScheduleReport& report) {
+  double busy = 0;
+  for (const auto& row : report.timeline) {
+    for (const TimedAction& timed : row) {
+      if (is_compute(timed.action.kind)) busy += timed.end - timed.begin;
+    }
+  }
+  return busy / (end_of(report) * static_cast<double>(std::max<size_t>(report.timeline.size(), 1)));
+}
 
 std::string schedule_as_text(const ScheduleReport& report, int columns) {
   columns = std::clamp(columns, 10, 10000);

@@ -9,9 +9,17 @@
 
 #include <string>
 
+#include "base/status.h"
+#include "planner/scale_table.h"
 #include "planner/schedule.h"
 
 namespace flextrain::planner {
+
+// What is drawn for a Plan: one of its pipelines on the costs of a profile.
+Result<ScheduleReport> simulate_pipeline(const StepProfile& profile, const Plan& plan,
+                                         int pipeline);
+// Share of all stages' time until the last one ends that is spent computing, 0 … 1.
+double busy_share(const ScheduleReport& report);
 
 // At most `columns` characters of time; one unit is chosen so that everything fits.
 std::string schedule_as_text(const ScheduleReport& report, int columns);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "planner/placement.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 #include <limits>
 #include <random>
+#include <set>
 
 namespace flextrain::planner {
 namespace {
@@ -206,6 +208,85 @@ TEST(Placement, RefusesWhatCannotBePlaced) {
     ASSERT_FALSE(placement.ok()) << c.layers << ' ' << c.stages << ' ' << c.virtual_stages;
     EXPECT_EQ(placement.status().code(), StatusCode::kInvalidArgument);
   }
+}
+
+PlacementRequest mtp_request(int layers, int heads, int stages) {
+  PlacementRequest request;
+  request.num_transformer_layers = layers;
+  request.num_mtp_heads = heads;
+  request.pipeline_parallel = stages;
+  return request;
+}
+
+// FlexTrain's example: of 8 positions on 4 stages the last and the third-last hold the embedding
+// and cross-entropy of the two MTP heads, each beside its block.
+TEST(Placement, MtpLossesTakeTheLastAndThirdLastPosition) {
+  const auto placement = place_layers(mtp_request(4, 2, 4));
+  ASSERT_TRUE(placement.ok()) << placement.status().to_string();
+  EXPECT_EQ(*placement, (LayerPlacement{{{0, 1, 2}}, {{3, 4, 5}}, {{6, 7}}, {{8, 9}}}));
+}
+
+// Every layer once and in order, equal positions, for the layer counts of real models.
+TEST(Placement, RealDepthsOverManyStages) {
+  for (const int layers : {43, 61, 78}) {
+    for (const int heads : {0, 1, 2}) {
+      for (int stages = 2; stages <= 16; ++stages) {
+        for (const ChunkOrder order : {ChunkOrder::kLoop, ChunkOrder::kV}) {
+          PlacementRequest request = mtp_request(layers, heads, stages);
+          request.order = order;
+          request.virtual_stages = order == ChunkOrder::kV ? 2 : 1;
+          const auto placement = place_layers(request);
+          ASSERT_TRUE(placement.ok()) << placement.status().to_string();
+          RegularLayout layout;
+          layout.num_transformer_layers = layers;
+          layout.num_mtp_heads = heads;
+          layout.pipeline_parallel = stages;
+          layout.virtual_stages = request.virtual_stages;
+          layout.global_batch = 2;
+          layout.schedule = order == ChunkOrder::kV ? "v-shape" : "zb-1p";
+          const auto plan = make_regular_plan(layout);
+          ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+          std::set<size_t> positions;
+          for (const auto& stage : *placement) {
+            for (const auto& chunk : stage) {
+              positions.insert(chunk.size() -
+                               std::count_if(chunk.begin(), chunk.end(), [&](LayerId id) {
+                                 return id == 0 || id == layers + 1;
+                               }));
+            }
+          }
+          EXPECT_EQ(positions.size(), 1u) << layers << ' ' << heads << ' ' << stages;
+        }
+      }
+    }
+  }
+}
+
+TEST(Placement, EmptyAndLossOnlyStages) {
+  PlacementRequest request = mtp_request(2, 0, 4);
+  EXPECT_EQ(place_layers(request).status().code(), StatusCode::kInvalidArgument);
+  request.empty_stages = true;
+  const auto sparse = place_layers(request);
+  ASSERT_TRUE(sparse.ok()) << sparse.status().to_string();
+  EXPECT_EQ(sparse->size(), 4u);
+  // A head as dear as all layers gets a stage of its own.
+  request = mtp_request(4, 0, 3);
+  request.costs = {0.1, 1, 1, 1, 1, 2.2};
+  const auto loss_only = place_layers(request);
+  ASSERT_TRUE(loss_only.ok());
+  EXPECT_EQ((*loss_only)[2], (std::vector<std::vector<LayerId>>{{kNoOp, kNoOp, 5}}));
+}
+
+TEST(Placement, ForbiddenNoOps) {
+  PlacementRequest request = mtp_request(6, 0, 4);
+  request.no_ops = false;
+  const auto placement = place_layers(request);
+  ASSERT_TRUE(placement.ok()) << placement.status().to_string();
+  for (const auto& stage : *placement) {
+    EXPECT_EQ(std::count(stage[0].begin(), stage[0].end(), kNoOp), 0);
+  }
+  request.pipeline_parallel = 7;
+  EXPECT_THAT(place_layers(request).status().message(), ::testing::HasSubstr("No-Ops are forbid"));
 }
 
 }  // namespace

@@ -47,6 +47,8 @@ struct PlanOptions {
   int gpus = 1;
   std::string profile_file;  // "" = output.dir/profile.json when it exists
   std::string output_file;   // the Plan as JSON, for train --plan; "" = not written
+  bool show = false;         // draw the schedule
+  std::string show_files;  // with show: path without its ending for .svg and .trace.json, "" = none
 };
 int plan_command(const PlanOptions& options);
 

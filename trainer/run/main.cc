@@ -100,6 +100,11 @@ int run(int argc, char** argv) {
   plan_app->add_option("--gpus", plan.gpus, "GPUs")->required()->check(CLI::Range(1, kMostRanks));
   plan_app->add_option("--profile", plan.profile_file, "default: output.dir/profile.json");
   plan_app->add_option("-o,--output", plan.output_file, "write the Plan as JSON");
+  CLI::Option* show = plan_app->add_flag("--show", plan.show, "draw the schedule of pipeline 0");
+  plan_app
+      ->add_option("--show-files", plan.show_files,
+                   "also write the drawing as PATH.svg and, for chrome://tracing, PATH.trace.json")
+      ->needs(show);
 
   try {
     app.parse(argc, argv);

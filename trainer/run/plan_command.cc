@@ -6,6 +6,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "planner/schedule.h"
+#include "planner/schedule_draw.h"
 #include "trainer/config/config_reader.h"
 #include "trainer/engine/engine.h"
 #include "trainer/run/commands.h"
@@ -55,6 +57,33 @@ void print_plan(const planner::Plan& plan) {
   }
 }
 
+constexpr int kDrawingColumns = 160;
+
+// Pipeline 0's schedule on the profile's costs; without a profile layers cost 1 forward, 2
+// backward.
+Status show_schedule(const planner::Plan& plan, const std::optional<planner::StepProfile>& measured,
+                     const std::string& files) {
+  planner::StepProfile profile;
+  if (measured.has_value()) {
+    profile = *measured;
+  } else {
+    profile.layers.assign(static_cast<size_t>(planner::num_layers(plan)), {});
+    for (planner::LayerProfile& layer : profile.layers) layer.forward = 1, layer.backward = 2;
+  }
+  ASSIGN_OR_RETURN(const planner::ScheduleReport report,
+                   planner::simulate_pipeline(profile, plan, 0));
+  fmt::print("\n{}", planner::schedule_as_text(report, kDrawingColumns));
+  fmt::print("{} until the last stage ends, stages work {:.1f} % of the time\n",
+             measured.has_value() ? fmt::format("{:.4g} s", report.makespan)
+                                  : fmt::format("{:.4g} units", report.makespan),
+             100 * planner::busy_share(report));
+  if (files.empty()) return {};
+  const std::string title = planner::plan_summary(plan);
+  RETURN_IF_ERROR(write_file_atomically(files + ".svg", planner::schedule_as_svg(report, title)));
+  return write_file_atomically(files + ".trace.json",
+                               planner::schedule_as_chrome_trace(report, title));
+}
+
 Status plan(const PlanOptions& options) {
   ASSIGN_OR_RETURN(const TrainConfig config,
                    read_train_config(options.job_file, options.overrides));
@@ -65,6 +94,7 @@ Status plan(const PlanOptions& options) {
       default_plan(config, options.gpus,
                    profile.has_value() ? layer_costs_of(*profile) : std::vector<double>()));
   print_plan(plan);
+  if (options.show) RETURN_IF_ERROR(show_schedule(plan, profile, options.show_files));
   if (!options.output_file.empty()) {
     RETURN_IF_ERROR(
         write_file_atomically(options.output_file, planner::plan_to_json(plan).dump(1) + "\n"));
@@ -78,6 +108,7 @@ Status plan(const PlanOptions& options) {
   request.max_gpus = options.gpus;
   ASSIGN_OR_RETURN(const planner::ScaleTable table, planner::build_scale_table(*profile, request));
   fmt::print("\n{}", scale_table_text(table));
+  if (!table.note.empty()) fmt::print("{}\n", table.note);
   return {};
 }
 
