@@ -87,7 +87,7 @@ TEST(HostilePlan, RanksTimesLayersIsNotWorkedThrough) {
     plan.reduce_groups.push_back({layer, {0}});
   }
   for (int rank = 0; rank < kRanks; ++rank) stage.ranks.push_back({rank, rank, rank + 1});
-  plan.recompute.assign(kLayers + 2, false);
+  plan.recompute.assign(kLayers + 2, planner::Recompute::kNone);
   plan.pipelines.push_back({{stage}, 1});
   const auto begin = Clock::now();
   EXPECT_THAT(planner::validate_plan(plan).message(), HasSubstr("reduce group of layer 0"));
