@@ -2,7 +2,7 @@
 #include "planner/v_schedule.h"
 
 #include <algorithm>
-#include <random>
+#include <cstdint>
 #include <vector>
 
 #include "planner/list_scheduler.h"
@@ -105,8 +105,13 @@ class RuleSearch {
   }
 
   void improve() {
-    std::mt19937 random(1);  // any fixed seed: equal input, equal schedule
-    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    uint64_t state = 1;              // any fixed seed: equal input, equal schedule
+    const auto below = [&](int n) {  // xorshift64* (Vigna 2016)
+      state ^= state >> 12;
+      state ^= state << 25;
+      state ^= state >> 27;
+      return static_cast<int>((state * 0x2545F4914F6CDD1DULL >> 33) % static_cast<unsigned>(n));
+    };
     const int positions = costs_.shape.chunks(), stages = costs_.shape.stages;
     for (int i = 0; i < evaluations(); ++i) {
       Candidate& base = best_[i % best_.size()];

@@ -219,9 +219,11 @@ Status validate_config(const TrainConfig& c) {
         "optimizer.min_learning_rate ({}) must not be above optimizer.learning_rate ({})",
         c.optimizer.min_learning_rate, c.optimizer.learning_rate);
   }
-  if (c.schedule != "1f1b" && c.schedule != "gpipe") {
-    return invalid_argument("parallel.schedule must be \"1f1b\" or \"gpipe\", not \"{}\"",
-                            c.schedule);
+  if (c.schedule != "1f1b" && c.schedule != "gpipe" && c.schedule != "memory-min" &&
+      c.schedule != "zb-1p") {
+    return invalid_argument(
+        "parallel.schedule must be \"1f1b\", \"gpipe\", \"memory-min\" or \"zb-1p\", not \"{}\"",
+        c.schedule);
   }
   if (c.pipeline_parallel > m.layers) {
     return invalid_argument("parallel.pipeline_parallel ({}) must not be above model.layers ({})",

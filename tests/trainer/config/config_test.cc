@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"optimizer.min_learning_rate"}},
         BadCase{"schedule",
                 "[parallel]\nschedule = \"2f2b\"\n[data]\ntext = \"a\"\n",
-                {"\"1f1b\" or \"gpipe\""}},
+                {"\"memory-min\" or \"zb-1p\""}},
         BadCase{"pipeline",
                 "[parallel]\npipeline_parallel = 9\n[data]\ntext = \"a\"\n",
                 {"parallel.pipeline_parallel (9)"}},
