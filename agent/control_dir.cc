@@ -22,6 +22,7 @@ constexpr const char* kLaunchFiles[] = {"plan.json",     "request.json", "finger
                                         "progress.json", "profile.json", "scale_table.json",
                                         "phases.jsonl"};
 constexpr const char* kLockName = "agent.lock";
+constexpr const char* kStartedName = "started";
 constexpr size_t kMaxFile = size_t{64} << 20;
 
 Status check_ours(const std::string& path) {
@@ -124,6 +125,7 @@ bool ControlDir::Watch::changed(const std::string& path) {
 Status ControlDir::prepare_launch(const Layout& layout) {
   const std::string plan = file("plan.json");
   ::unlink(file("phases.jsonl").c_str());
+  ::unlink(file(kStartedName).c_str());
   new_phases();  // where it cannot be removed
   progress_.changed(file("progress.json"));
   if (layout.plan.is_null()) {
@@ -137,6 +139,16 @@ Status ControlDir::prepare_launch(const Layout& layout) {
   // On a full disk the same Plan may be there from before.
   if (!written.ok() && read_file(plan, kMaxFile).value_or("") == text) return {};
   return written;
+}
+
+void ControlDir::mark_started(const std::string& path) {
+  // Without room for it the folder cannot be written, which the agent sees for itself.
+  const int fd = ::open((path + "/" + kStartedName).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd >= 0) ::close(fd);
+}
+
+bool ControlDir::started() const {
+  return ::access(file(kStartedName).c_str(), F_OK) == 0 || !check_writable().ok();
 }
 
 Status ControlDir::check_writable() const {

@@ -61,6 +61,10 @@ class ControlDir {
   // Before a launch, while no trainer runs: plan.json as in `layout` (removed when null), no
   // phases, and the progress there is is not new.
   Status prepare_launch(const Layout& layout);
+  // Rank 0 says in the folder `path` that it is about to become the trainer; started(): it has said
+  // so since prepare_launch(). True also where nothing can be written.
+  static void mark_started(const std::string& path);
+  bool started() const;
   // Whether files can be written there now, by the trainer too.
   Status check_writable() const;
   Status write_request(int max_gpus, const std::string& elastic_mode,

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "agent/control_dir.h"
 #include "agent/launch_map.h"
 #include "agent/process.h"
 #include "agent/slurm_job.h"
@@ -110,6 +111,9 @@ int run_rank(const std::vector<std::string>& words) {
     step->insert(step->end(), command.begin(), command.end());
     clear_job_environment();
     return exec_words("rank", *step);
+  }
+  if (const std::string dir = environment("FLEXTRAIN_CONTROL_DIR"); *rank == 0 && !dir.empty()) {
+    ControlDir::mark_started(dir);
   }
   if (environment("FLEXTRAIN_BIND_GPUS") == "1") {
     for (const char* name : kDeviceVariables) {

@@ -26,6 +26,10 @@ void Supervisor::on_exit(int code) {
                 progress_.step, progress_.total_steps);
     code = kExitUnfinished;
   }
+  if (code == kExitComplete && !control_dir_.started()) {
+    log_warning("mpirun ended with exit code 0, but no rank has started: taken for a failure");
+    code = kExitUnfinished;
+  }
   last_exit_ = code;
   const State was = state_;
   answer_notices();

@@ -3,6 +3,7 @@
 // a fake controller.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -191,6 +192,18 @@ TEST_F(Run, AnExitWithoutAFaultIsNoCompletionBeforeTheLastStep) {
   EXPECT_EQ(report.gpus, 2);
   EXPECT_TRUE(steps_on());
   EXPECT_EQ(rig.last_size(), 2);
+}
+
+// The job was COMPLETED without a step when mpirun could not reach its daemons at the first launch.
+TEST_F(Run, AnMpirunThatStartsNobodyHasNotTrained) {
+  rig.write("mpirun", "#!/bin/sh\n[ -e tried ] || { touch tried; exit 0; }\nexec mpirun \"$@\"\n");
+  ASSERT_EQ(::chmod(rig.file("mpirun").c_str(), 0755), 0);
+  rig.write("steps", "20");
+  rig.start_base(controller.port(), {"--mpirun", rig.file("mpirun")});
+  EXPECT_EQ(rig.wait_exit(), 0);
+  EXPECT_THAT(rig.log(), HasSubstr("no rank has started"));
+  EXPECT_EQ(rig.launches(), 1);
+  EXPECT_EQ(rig.read("checkpoint"), "20\n");
 }
 
 TEST_F(Run, AGrowthWhosePlanIsRefusedGoesBack) {
