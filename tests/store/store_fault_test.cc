@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <thread>
 
@@ -117,6 +118,9 @@ TEST_F(StoreFaultTest, ReadersOfManyThreads) {
       });
       EXPECT_TRUE(status.ok()) << status.to_string();
     }
+    // The writes may be over before a reader had its turn.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (reads == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     stop = true;
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(failures, 0);
