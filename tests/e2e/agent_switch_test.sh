@@ -228,8 +228,8 @@ e2e_case "grow over another node and back, the user's signal" test_other_node
 e2e_case "base and companion on one node" test_same_node
 e2e_case "a cancelled companion" test_companion_cancelled
 e2e_case "a companion that Slurm calls back" test_companion_called_back
-e2e_case "a node's power loss" test_power_loss
 e2e_case "a companion's rank stopped" test_stopped_rank
 e2e_case "mpirun's daemon on a companion's node stopped" test_stopped_daemon
 e2e_case "a script that ends while the trainer runs" test_script_ends
+e2e_case "a node's power loss" test_power_loss # last: Slurm may need minutes to miss its companion
 e2e_done
