@@ -84,7 +84,7 @@ test_starts_switched_off() {
   before=$(wc -l <"$VC_ROOT/log/slurmctld.log")
   restart_ctld >/dev/null
   # The first step on the base may fail while Slurm tidies up; the agent tries again and then reports.
-  wait_for 150 "the shrink is reported to its end" outcome_is "$job" shrink done
+  wait_for 150 "the shrink is reported to its end" outcome_is "$job" shrink "done"
   shrunk "$job" || fail "the job holds $(job_field alice "$job" held_gpus) GPUs"
   job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
   assert_contains "$(user alice sflex decisions -j "$job" -k shrink)" disabled

@@ -128,8 +128,7 @@ test_no_secret_in_logs() {
   for file in "$VC_ROOT"/log/* "$(home alice)"/train/*/*.log "$(home alice)"/train/*/companion-*; do
     [ -f "$file" ] || continue
     found=$((found + 1))
-    grep -a -n -e "$secret" -e 'MUNGE:' "$file" | cut -c 1-200 >"$VC_ROOT/home/leak"
-    assert_eq "" "$(cat "$VC_ROOT/home/leak")" "secrets in $file"
+    assert_eq "" "$({ grep -a -n -e "$secret" -e 'MUNGE:' "$file" || true; } | cut -c 1-200)" "secrets in $file"
   done
   [ "$found" -ge 3 ] || fail "only $found logs were looked at"
 }
