@@ -287,17 +287,15 @@ int agent_main(int argc, char** argv, const AgentDependencies& dependencies) {
                    "restarts of a failing trainer within 10 minutes")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
+  const auto number = [](const std::string& text) {  // a NaN is in every range
+    return parse_double(text).ok() ? std::string() : "'" + text + "' is not a number";
+  };
   run_app
       ->add_option("--restart-delay", run.restart_delay,
                    "seconds before the first restart, doubled each time")
       ->check(CLI::Range(0.0, 3600.0))
-      ->check([](const std::string& text) {  // a NaN is in every range
-        return parse_double(text).ok() ? std::string() : "'" + text + "' is not a number";
-      })
+      ->check(number)
       ->capture_default_str();
-  const auto number = [](const std::string& text) {  // a NaN is in every range
-    return parse_double(text).ok() ? std::string() : "'" + text + "' is not a number";
-  };
   run_app
       ->add_option("--stall-limit", run.stall_limit,
                    "seconds without a step before the trainer counts as hung and is restarted "

@@ -143,8 +143,7 @@ Status ControlDir::prepare_launch(const Layout& layout) {
 
 void ControlDir::mark_started(const std::string& path) {
   // Without room for it the folder cannot be written, which the agent sees for itself.
-  const int fd = ::open((path + "/" + kStartedName).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-  if (fd >= 0) ::close(fd);
+  (void)write_file_if_missing(path + "/" + kStartedName);
 }
 
 bool ControlDir::started() const {
