@@ -12,17 +12,6 @@ flextrain_cluster "$(flextrain_conf Gate=none RemainingTimeGuard=no)" --gpus 1
 eval "$(vc env)"
 prepare_training alice
 
-# The cases' common elastic job, grown. A failed case cancels all jobs: the next starts it again.
-grown_job() {
-  local job
-  job=$(cat "$VC_ROOT/grown.id" 2>/dev/null) || job=0
-  if ! job_is "$job" RUNNING; then
-    job=$(train alice grown "--elastic --elastic-max=3x -N2 --gres=gpu:1" --set injection.layer_seconds=0.001)
-    echo "$job" >"$VC_ROOT/grown.id"
-  fi
-  wait_grown alice "$job" >&2
-  echo "$job"
-}
 diag() { sflex_rows alice diag | jq -r --arg k "$1" '.[$k]'; }
 diag_is() { [ "$(diag "$1")" = "$2" ]; }
 companions() { sflex_rows alice companions | jq -r .job_id | sort; }
@@ -34,7 +23,7 @@ held_by() { [ "$(job_field alice "$1" hold)" = "$2" ]; }
 
 test_diag() {
   local key
-  grown_job >/dev/null
+  common_job alice grown >/dev/null
   assert_eq ok "$(diag watchdog)" "watchdog"
   for key in tick_last_seconds tick_p50_seconds tick_p99_seconds tick_max_seconds rpc_slowest_seconds memory_bytes; do
     assert_le "$(diag "$key")" 1e10 "$key"
@@ -44,7 +33,7 @@ test_diag() {
 
 test_pause() {
   local job rigid
-  job=$(grown_job)
+  job=$(common_job alice grown)
   assert_contains "$(user bob sflex pause "$job" 2>&1)" "no running elastic job $job of yours"
   assert_contains "$(user bob sflex pause all 2>&1)" "only root and SlurmUser"
   assert_contains "$(user alice sflex pause "$job")" "no growth until resumed"
@@ -63,7 +52,7 @@ test_pause() {
 
 test_database() {
   local job before step
-  job=$(grown_job)
+  job=$(common_job alice grown)
   before=$(companions)
   step=$(last_step alice grown)
   rm -f "$VC_ROOT"/state/flextrain.db*
@@ -78,7 +67,7 @@ test_database() {
 
 test_starts_switched_off() {
   local job conf=$VC_SLURM_ETC/flextrain.conf keep before
-  job=$(grown_job)
+  job=$(common_job alice grown)
   keep=$(cat "$conf")
   printf '%s\nEnabled=no\n' "$keep" >"$conf"
   before=$(wc -l <"$VC_ROOT/log/slurmctld.log")

@@ -22,21 +22,9 @@ rigid() { # submits bob's job for 4 of the 6 nodes and waits until it runs: prin
   awk -v j="$job" -v a="$start" -v b="$(head -n 1 "$(home bob)/rigid-$job.txt")" 'BEGIN { printf "%d %.2f\n", j, b - a }'
 }
 
-# The cases' common elastic job, grown. A failed case cancels all jobs: the next starts it again.
-long_job() {
-  local job
-  job=$(cat "$VC_ROOT/long.id" 2>/dev/null) || job=0
-  if ! job_is "$job" RUNNING; then
-    job=$(train alice long "--elastic --elastic-max=3x -N2 --gres=gpu:1" --set injection.layer_seconds=0.001)
-    echo "$job" >"$VC_ROOT/long.id"
-  fi
-  wait_grown alice "$job" >&2
-  echo "$job"
-}
-
 test_grow() {
   local job
-  job=$(long_job)
+  job=$(common_job alice long)
   assert_eq "$(job_field alice "$job" held_gpus)" "$((2 + $(live_companions alice | sort -u | wc -l)))" "GPUs: the base's and one a node"
   assert_eq alice "$(vc exec ctl squeue -h -o %u | sort -u)" "owners of all jobs"
   assert_contains "$(user alice sflex decisions -j "$job")" grow
@@ -44,7 +32,7 @@ test_grow() {
 
 test_give_back() {
   local job waits=() line
-  job=$(long_job)
+  job=$(common_job alice long)
   for _ in 1 2 3 4 5; do
     wait_grown alice "$job"
     line=$(rigid)
@@ -59,7 +47,7 @@ test_give_back() {
 
 test_switched_off() { # at a reconfigure; a pipe in the file's place holds nobody
   local job conf=$VC_SLURM_ETC/flextrain.conf keep start
-  job=$(long_job)
+  job=$(common_job alice long)
   keep=$(cat "$conf")
   printf '%s\nEnabled=no\n' "$keep" >"$conf"
   vc exec ctl scontrol reconfigure
@@ -82,7 +70,7 @@ test_switched_off() { # at a reconfigure; a pipe in the file's place holds nobod
 
 test_controller_dies() {
   local job step
-  job=$(long_job)
+  job=$(common_job alice long)
   touch "$VC_ROOT/grown" # slurmctld saves its jobs within 5 s of a change; an update is one
   vc exec ctl scontrol update "jobid=$job" comment=grown
   wait_for 20 "job state saved" test "$VC_ROOT/state/job_state" -nt "$VC_ROOT/grown"
@@ -98,12 +86,14 @@ test_controller_dies() {
 
 test_power_loss() { # of a node with a companion
   local job step node
-  job=$(long_job)
+  job=$(common_job alice long)
   node=$(live_companions alice | head -n 1)
   step=$(last_step alice long)
   vc kill "$node"
   wait_for 120 "training goes on" step_beyond alice long $((step + 50))
   job_is "$job" RUNNING || fail "the job is $(job_state "$job")"
+  # A node that returns before Slurm has missed it may be kept completing for two minutes.
+  wait_for 60 "Slurm misses $node" node_is "$node" down
   vc start "$node"
   wait_for 60 "$node back" node_is "$node" 'idle\|alloc\|mixed'
   wait_grown alice "$job" 120

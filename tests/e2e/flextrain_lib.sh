@@ -110,6 +110,18 @@ wait_grown() {
   tail -n 20 "$(home "$1")"/train/*/job.log
   fail "job $2 does not grow; it has $(job_field "$1" "$2" held_gpus) GPUs"
 }
+# common_job USER NAME: the cases' common elastic job, grown; prints its id. A failed case cancels all
+# jobs: the next starts it again.
+common_job() {
+  local job
+  job=$(cat "$VC_ROOT/$2.id" 2>/dev/null) || job=0
+  if ! job_is "$job" RUNNING; then
+    job=$(train "$1" "$2" "--elastic --elastic-max=3x -N2 --gres=gpu:1" --set injection.layer_seconds=0.001)
+    echo "$job" >"$VC_ROOT/$2.id"
+  fi
+  wait_grown "$1" "$job" >&2
+  echo "$job"
+}
 last_step() { tail -n 1 "$(home "$1")/train/$2/metrics.jsonl" | jq .step; } # USER NAME
 step_beyond() { [ "$(last_step "$1" "$2")" -ge "$3" ]; }                    # USER NAME STEP
 live_companions() { sflex_rows "$1" companions | jq -r 'select(.state != "ended") | .node'; } # USER
