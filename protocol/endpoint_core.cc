@@ -277,6 +277,12 @@ void Core::cut_slow(Clock::time_point now) const {
   }
 }
 
+bool Core::drain_connections(int how, milliseconds limit) {
+  std::unique_lock lock(mutex);
+  for (const Connection* connection : connections) ::shutdown(connection->fd, how);
+  return idle.wait_for(lock, limit, [&] { return connections.empty(); });
+}
+
 void Core::run_timer() {
   std::unique_lock lock(mutex);
   while (!stopping) {

@@ -112,6 +112,8 @@ struct Core : std::enable_shared_from_this<Core> {
   void set_timer(const RequestPtr& request, milliseconds timeout, Envelope response);
   void run_worker();
   void run_timer();
+  // Ends every connection (`how` as for shutdown(2)); false when some are left after `limit`.
+  bool drain_connections(int how, milliseconds limit);
 
  private:
   void decode_and_handle(const RequestPtr& request);

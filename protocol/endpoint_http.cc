@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -159,10 +160,12 @@ void on_connection(void* cls, MHD_Connection* connection, void** socket_context,
     auto* entry = new Connection{info->connect_fd, Clock::now(), false};
     core.connections.insert(entry);
     *socket_context = entry;
+    if (core.stopping) ::shutdown(entry->fd, SHUT_RDWR);
   } else if (auto* entry = static_cast<Connection*>(*socket_context)) {
     core.connections.erase(entry);
     delete entry;
     *socket_context = nullptr;
+    core.idle.notify_all();
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <mutex>
@@ -19,6 +21,7 @@ namespace {
 
 using endpoint::Core;
 using endpoint::RequestPtr;
+using std::chrono::milliseconds;
 
 class SignalBlock {  // threads made inside it inherit a full mask
  public:
@@ -97,12 +100,18 @@ void EndpointServerImpl::stop_event_loop() {
   const bool all_resumed = core_->idle.wait_for(lock, core_->options.stop_timeout,
                                                 [&] { return core_->suspended.empty(); });
   lock.unlock();
-  if (all_resumed) {
+  // libmicrohttpd (0.9.75) aborts the process when it is stopped over a suspended connection, and
+  // crashes when a malformed request comes while it stops (it builds the error's header without
+  // having taken the error): it must have no connection left. First what is read ends, so that the
+  // answers above still go out, then all.
+  const int listener = MHD_quiesce_daemon(daemon_);
+  const milliseconds patience = core_->options.stop_timeout / 2;
+  if (all_resumed && (core_->drain_connections(SHUT_RD, patience) ||
+                      core_->drain_connections(SHUT_RDWR, patience))) {
     MHD_stop_daemon(daemon_);
+    if (listener >= 0) ::close(listener);  // ours since it was quiesced
   } else {
-    // MHD_stop_daemon aborts the process over suspended connections: rather leak the daemon.
-    log_error("endpoint: connections did not resume; its event loop is left behind");
-    MHD_quiesce_daemon(daemon_);
+    log_error("endpoint: connections did not end; its event loop is left behind");
     static std::vector<std::shared_ptr<Core>>* leaked = new std::vector<std::shared_ptr<Core>>();
     leaked->push_back(core_);
   }

@@ -83,8 +83,8 @@ class EndpointServer {
   virtual ~EndpointServer() = default;  // stops
   virtual int port() const = 0;
   // Answers everything that waits with "stopping", closes the port, joins the threads. Idempotent,
-  // from any thread but a handler's. Returns within about EndpointOptions::stop_timeout plus the
-  // running handlers' own time.
+  // from any thread but a handler's. Returns within about twice EndpointOptions::stop_timeout
+  // plus the running handlers' own time.
   virtual void stop() = 0;
   struct Statistics {
     int64_t requests = 0, refused = 0, timed_out = 0;
