@@ -5,14 +5,15 @@
 # from a file below clock/, by libfaketime, at every look at the clock. Only the time of day moves:
 # monotonic clocks and the times of files stay true.
 
-VC_FAKETIME=$(find /usr/lib /usr/local/lib -name libfaketimeMT.so.1 -print -quit 2>/dev/null)
+# Only where it is needed: a look through /usr/lib at every `vcluster exec` is a tenth of a machine.
+vc_faketime() { find /usr/lib /usr/local/lib -name libfaketimeMT.so.1 -print -quit 2>/dev/null; }
 
-vc_clock_needs() { [ -n "$VC_FAKETIME" ] || die "--clocks needs libfaketimeMT.so.1: install libfaketime (scripts/packages.txt)"; }
+vc_clock_needs() { [ -n "$(vc_faketime)" ] || die "--clocks needs libfaketimeMT.so.1: install libfaketime (scripts/packages.txt)"; }
 
 # vc_clock_env DAEMON NODE: NAME=VALUE words for env(1); none without --clocks.
 vc_clock_env() {
   [ "$VC_CLOCKS" = yes ] || return 0
-  echo "LD_PRELOAD=$VC_FAKETIME FAKETIME_TIMESTAMP_FILE=$VC_ROOT/clock/$1.$2 FAKETIME_NO_CACHE=1" \
+  echo "LD_PRELOAD=$(vc_faketime) FAKETIME_TIMESTAMP_FILE=$VC_ROOT/clock/$1.$2 FAKETIME_NO_CACHE=1" \
     FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_RESET=1 FAKETIME_DISABLE_SHM=1 NO_FAKE_STAT=1
 }
 

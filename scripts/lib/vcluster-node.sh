@@ -7,8 +7,10 @@
 
 # Mount point of one cgroup v1 controller, or nothing.
 vc_v1_mount() {
-  awk -v c="$1" '$3 == "cgroup" { n = split($4, o, ","); for (i = 1; i <= n; i++)
-    if (o[i] == c) { print $2; exit } }' /proc/mounts
+  local point type options
+  while read -r _ point type options _; do
+    [ "$type" = cgroup ] && [[ ,$options, == *",$1,"* ]] && echo "$point" && return
+  done </proc/mounts
 }
 
 vc_v2_mount() { awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts; }
@@ -80,10 +82,9 @@ vc_holders() { # [NODE]
 
 # Process 1 of NODE, verified; false where the node is off.
 vc_pid() {
-  local pid cmd
-  pid=$(cat "$VC_STATE/$1.pid" 2>/dev/null) || return 1
-  { cmd=$(tr '\0' ' ' <"/proc/$pid/cmdline"); } 2>/dev/null || return 1
-  [[ $cmd == *"vcluster-init $VC_TAG "*" $1 " ]] || return 1
+  local pid words
+  { read -r pid <"$VC_STATE/$1.pid" && mapfile -d '' words <"/proc/$pid/cmdline"; } 2>/dev/null || return 1
+  [[ "${words[*]} " == *"vcluster-init $VC_TAG "*" $1 " ]] || return 1
   echo "$pid"
 }
 
