@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "planner/schedule_family.h"
 
 namespace flextrain::trainer {
 namespace {
@@ -219,11 +220,18 @@ Status validate_config(const TrainConfig& c) {
         "optimizer.min_learning_rate ({}) must not be above optimizer.learning_rate ({})",
         c.optimizer.min_learning_rate, c.optimizer.learning_rate);
   }
-  if (c.schedule != "1f1b" && c.schedule != "gpipe" && c.schedule != "memory-min" &&
-      c.schedule != "zb-1p") {
+  if (!planner::parse_plan_schedule(c.schedule).ok()) {
     return invalid_argument(
-        "parallel.schedule must be \"1f1b\", \"gpipe\", \"memory-min\" or \"zb-1p\", not \"{}\"",
+        "parallel.schedule must be \"1f1b\", \"gpipe\", \"memory-min\", \"zb-1p\" or \"v-shape\", "
+        "not "
+        "\"{}\"",
         c.schedule);
+  }
+  if (c.schedule == "v-shape" && c.virtual_stages > 2) {
+    return invalid_argument(
+        "parallel.virtual_stages ({}) does not go with parallel.schedule = \"v-shape\", which has "
+        "two chunks per stage",
+        c.virtual_stages);
   }
   if (c.pipeline_parallel > m.layers) {
     return invalid_argument("parallel.pipeline_parallel ({}) must not be above model.layers ({})",

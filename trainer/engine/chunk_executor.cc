@@ -162,6 +162,12 @@ Tensor ChunkExecutor::output(int chunk, int slot) const {
   return places.empty() ? input(slot) : out_of(places.back(), slot);
 }
 
+void ChunkExecutor::turn_forward(int chunk, int from, int to) {
+  // A chunk of No-Ops alone may already have it there.
+  if (from == to && chunks_[static_cast<size_t>(chunk)].empty()) return;
+  backend_.copy(input(to), output(chunk, from));
+}
+
 Tensor ChunkExecutor::head_matrix() {
   if (config_.model.tied_head) return store_.layer(0).weights;
   const StoredLayer& layer = store_.layer(head_layer(config_.model));

@@ -48,6 +48,11 @@ class ChunkExecutor {
   // kFoldSaturated or kFoldNotFinite, or the backend's error.
   Result<int64_t> finish_gradients();
 
+  // Where a V turns: the output of `chunk`, in `from`, becomes the next chunk's input in `to`; and
+  // the gradient of that input becomes the output's.
+  void turn_forward(int chunk, int from, int to);
+  void turn_backward(int from, int to) { backend_.copy(gradient(to), gradient(from)); }
+
   // What crosses between stages, [rows, hidden] each.
   Tensor input(int slot) const { return slots_[static_cast<size_t>(slot)].input; }
   Tensor gradient(int slot) const { return slots_[static_cast<size_t>(slot)].gradient; }

@@ -110,10 +110,12 @@ Status PlanEngine::run_action(const RankAction& resolved) {
   Status status;
   switch (a.kind) {
     case ActionKind::kForward:
+      if (resolved.turn_slot >= 0) executor_->turn_forward(a.chunk - 1, resolved.turn_slot, a.slot);
       executor_->forward(a.chunk, a.slot, batch_, first_sample, true, slots_, profiler_.get());
       break;
     case ActionKind::kBackward:
       executor_->backward(resolved, batch_, first_sample, profiler_.get());
+      if (resolved.turn_slot >= 0) executor_->turn_backward(a.slot, resolved.turn_slot);
       break;
     case ActionKind::kWgrad:
       executor_->wgrad(resolved, batch_, first_sample, profiler_.get());
@@ -213,13 +215,15 @@ Result<double> PlanEngine::evaluate(const BatchSource& data, int sequences) {
 Status PlanEngine::evaluate_micro_batch(int64_t index) {
   for (size_t c = 0; c < layout_.chunks.size(); ++c) {
     const RankChunk& chunk = layout_.chunks[c];
-    if (chunk.previous_rank >= 0)
+    if (chunk.previous_rank == world_.rank())
+      executor_->turn_forward(static_cast<int>(c) - 1, 0, 0);
+    else if (chunk.previous_rank >= 0)
       RETURN_IF_ERROR(world_.recv(backend_->communication_f32(executor_->input(0)),
                                   chunk.previous_rank,
                                   message_tag(index, chunk.position - 1, false)));
     executor_->forward(static_cast<int>(c), 0, eval_batch_, index * config_.micro_batch_size, false,
                        eval_loss_, nullptr);
-    if (chunk.next_rank >= 0)
+    if (chunk.next_rank >= 0 && chunk.next_rank != world_.rank())
       RETURN_IF_ERROR(
           world_.send(backend_->communication_f32(executor_->output(static_cast<int>(c), 0)),
                       chunk.next_rank, message_tag(index, chunk.position, false)));

@@ -15,6 +15,7 @@ using planner::ActionKind;
 using planner::LayerId;
 using planner::Pipeline;
 using planner::Plan;
+using planner::ScheduleShape;
 
 Status check_config(const TrainConfig& config, const Plan& plan) {
   if (plan.num_transformer_layers != config.model.layers)
@@ -41,10 +42,9 @@ Status check_supported(const Plan& plan) {
         "the Plan asks for context parallel {}, expert parallel {}, ZeRO stage {}; this engine "
         "executes 1, 1, 0",
         plan.context_parallel, plan.expert_parallel, plan.zero_stage);
-  if (plan.num_mtp_heads != 0 || plan.chunk_order != planner::ChunkOrder::kLoop)
-    return invalid_argument(
-        "the Plan has {} MTP heads and chunk order {}; this engine executes 0 and loop",
-        plan.num_mtp_heads, plan.chunk_order == planner::ChunkOrder::kV ? "v" : "loop");
+  if (plan.num_mtp_heads != 0)
+    return invalid_argument("the Plan has {} MTP heads; this engine executes 0",
+                            plan.num_mtp_heads);
   for (size_t p = 0; p < plan.pipelines.size(); ++p) {
     const Pipeline& pipeline = plan.pipelines[p];
     for (size_t s = 0; s < pipeline.stages.size(); ++s) {
@@ -63,11 +63,9 @@ Status check_supported(const Plan& plan) {
   return {};
 }
 
-int rank_at(const Pipeline& pipeline, int position) {
-  const int stages = static_cast<int>(pipeline.stages.size());
-  const int positions = stages * static_cast<int>(pipeline.stages[0].chunks.size());
-  if (position < 0 || position >= positions) return -1;
-  return pipeline.stages[static_cast<size_t>(position % stages)].ranks[0].rank;
+int rank_at(const Pipeline& pipeline, const ScheduleShape& shape, int position) {
+  if (position < 0 || position > shape.last_position()) return -1;
+  return pipeline.stages[static_cast<size_t>(shape.stage_at(position))].ranks[0].rank;
 }
 
 bool is_transfer(ActionKind kind) {
@@ -121,13 +119,27 @@ void assign_workspaces(RankLayout& layout) {
   }
 }
 
-Status resolve_actions(const Plan& plan, RankLayout& layout) {
+// Tells Forward and Backward of a chunk after a turn which slot the chunk before it holds.
+void find_turns(int rank, RankLayout& layout) {
+  std::map<std::pair<int, int>, int> slots;  // of the Forwards: chunk, micro-batch
+  for (RankAction& resolved : layout.actions) {
+    const planner::Action& action = resolved.action;
+    if (action.kind == ActionKind::kForward)
+      slots[{action.chunk, action.micro_batch}] = action.slot;
+    else if (action.kind != ActionKind::kBackward)
+      continue;
+    if (layout.chunks[static_cast<size_t>(action.chunk)].previous_rank == rank)
+      resolved.turn_slot = slots.at({action.chunk - 1, action.micro_batch});
+  }
+}
+
+Status resolve_actions(const Plan& plan, int rank, RankLayout& layout) {
   const Pipeline& pipeline = plan.pipelines[static_cast<size_t>(layout.position.pipeline)];
-  const int virtual_stages = static_cast<int>(layout.chunks.size());
+  ASSIGN_OR_RETURN(const ScheduleShape shape, planner::shape_of(plan, layout.position.pipeline));
   ASSIGN_OR_RETURN(const planner::Schedule schedule,
                    planner::schedule_of(plan, layout.position.pipeline));
   ASSIGN_OR_RETURN(const planner::ScheduleReport report,
-                   planner::check_schedule(schedule, virtual_stages, pipeline.micro_batches, {}));
+                   planner::check_schedule(schedule, shape, planner::ActionCosts{}));
   (void)report;  // asked for its errors: unpaired sends, deadlocks, slots in use twice
   for (const planner::Action& action : schedule[static_cast<size_t>(layout.position.stage)]) {
     RankAction resolved;
@@ -136,7 +148,7 @@ Status resolve_actions(const Plan& plan, RankLayout& layout) {
     if (is_transfer(action.kind)) {
       const RankChunk& chunk = layout.chunks[static_cast<size_t>(action.chunk)];
       const Transfer transfer = transfer_of(action.kind, chunk.position);
-      resolved.peer_rank = rank_at(pipeline, transfer.other);
+      resolved.peer_rank = rank_at(pipeline, shape, transfer.other);
       resolved.tag = message_tag(action.micro_batch, transfer.producer, transfer.backward);
       if (resolved.peer_rank < 0)
         return invalid_argument(
@@ -151,6 +163,7 @@ Status resolve_actions(const Plan& plan, RankLayout& layout) {
       return action.kind == ActionKind::kWgrad;
     });
   assign_workspaces(layout);
+  find_turns(rank, layout);
   return {};
 }
 
@@ -205,16 +218,17 @@ Result<RankLayout> make_rank_layout(const TrainConfig& config, const Plan& plan,
   const Pipeline& pipeline = plan.pipelines[static_cast<size_t>(layout.position.pipeline)];
   layout.micro_batches = pipeline.micro_batches;
   const planner::Stage& stage = pipeline.stages[static_cast<size_t>(layout.position.stage)];
+  ASSIGN_OR_RETURN(const ScheduleShape shape, planner::shape_of(plan, layout.position.pipeline));
   for (size_t v = 0; v < stage.chunks.size(); ++v) {
     RankChunk chunk;
     for (LayerId layer : stage.chunks[v])
       if (layer != planner::kNoOp) chunk.layers.push_back(layer);
-    chunk.position = static_cast<int>(v * pipeline.stages.size()) + layout.position.stage;
-    chunk.previous_rank = rank_at(pipeline, chunk.position - 1);
-    chunk.next_rank = rank_at(pipeline, chunk.position + 1);
+    chunk.position = shape.position(layout.position.stage, static_cast<int>(v));
+    chunk.previous_rank = rank_at(pipeline, shape, chunk.position - 1);
+    chunk.next_rank = rank_at(pipeline, shape, chunk.position + 1);
     layout.chunks.push_back(std::move(chunk));
   }
-  RETURN_IF_ERROR(resolve_actions(plan, layout));
+  RETURN_IF_ERROR(resolve_actions(plan, rank, layout));
   find_held_layers(config.model, plan, rank, layout);
   return layout;
 }

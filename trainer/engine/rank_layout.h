@@ -19,12 +19,15 @@ struct RankAction {
   // them; -1 where Backward does it all and nothing waits.
   int workspace = -1;
   bool recomputed = false;  // of a Backward: a Recompute action came before it
+  // Where a V turns, the neighbour chunk is this rank's own and nothing is sent: the slot of the
+  // chunk before, whose output a Forward takes, or to which a Backward hands its gradient; else -1.
+  int turn_slot = -1;
 };
 
 struct RankChunk {
   std::vector<planner::LayerId> layers;    // in execution order, without No-Ops
   int position = 0;                        // in the pipeline's order of execution
-  int previous_rank = -1, next_rank = -1;  // of the neighbour positions
+  int previous_rank = -1, next_rank = -1;  // of the neighbour positions; this rank's own at a turn
 };
 
 struct HeldLayer {

@@ -15,11 +15,13 @@ Result<planner::Plan> regular_plan(const TrainConfig& config, int pipeline_paral
   layout.num_transformer_layers = config.model.layers;
   layout.data_parallel = data_parallel;
   layout.pipeline_parallel = pipeline_parallel;
-  layout.virtual_stages = config.virtual_stages;
+  // One stage has nothing to interleave and no V.
+  const bool alone = pipeline_parallel == 1, v_shape = config.schedule == "v-shape";
+  layout.virtual_stages = alone ? 1 : v_shape ? 2 : config.virtual_stages;
   layout.global_batch = config.global_batch;
   layout.micro_batch_size = config.micro_batch_size;
   layout.numerics = config.numerics;
-  layout.schedule = config.schedule;
+  layout.schedule = alone && v_shape ? "zb-1p" : config.schedule;
   layout.layer_costs = layer_costs;
   return planner::make_regular_plan(layout);
 }

@@ -103,8 +103,7 @@ Status plan(const PlanOptions& options) {
     fmt::print("\nno profile yet, so no scale table: train a few steps, or give --profile\n");
     return {};
   }
-  planner::ScaleRequest request =
-      scale_request(config, options.gpus, static_cast<int>(plan.pipelines.size()), std::nullopt);
+  planner::ScaleRequest request = scale_request(config, plan, std::nullopt);
   request.max_gpus = options.gpus;
   ASSIGN_OR_RETURN(const planner::ScaleTable table, planner::build_scale_table(*profile, request));
   fmt::print("\n{}", scale_table_text(table));

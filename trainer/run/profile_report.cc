@@ -12,7 +12,7 @@ namespace {
 constexpr int kDefaultReach = 4;
 }  // namespace
 
-planner::ScaleRequest scale_request(const TrainConfig& config, int gpus, int data_parallel,
+planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Plan& plan,
                                     const std::optional<ElasticBounds>& bounds) {
   planner::ScaleRequest request;
   request.num_transformer_layers = config.model.layers;
@@ -20,7 +20,11 @@ planner::ScaleRequest scale_request(const TrainConfig& config, int gpus, int dat
   request.micro_batch_size = config.micro_batch_size;
   request.tokens_per_step = int64_t{config.global_batch} * config.model.sequence;
   request.numerics = config.numerics;
-  request.schedule = config.schedule;
+  const int gpus = planner::num_ranks(plan),
+            data_parallel = static_cast<int>(plan.pipelines.size());
+  request.schedule = plan.schedule == "explicit" ? "1f1b" : plan.schedule;
+  request.schedules = {config.schedule};
+  if (config.schedule == "v-shape") request.schedules.push_back("zb-1p");  // a stage alone
   request.max_gpus = std::max(gpus, bounds.has_value() ? bounds->max_gpus : kDefaultReach * gpus);
   request.min_data_parallel = 1;
   request.max_data_parallel = config.global_batch / config.micro_batch_size;
@@ -59,8 +63,7 @@ Result<bool> report_scale_table(const TrainConfig& config, const planner::Plan& 
                                 const planner::StepProfile& profile, const ControlDir& control) {
   ASSIGN_OR_RETURN(const std::optional<ElasticBounds> bounds, control.request());
   if (control.present() && !bounds.has_value()) return false;
-  planner::ScaleRequest request = scale_request(config, planner::num_ranks(plan),
-                                                static_cast<int>(plan.pipelines.size()), bounds);
+  planner::ScaleRequest request = scale_request(config, plan, bounds);
   request.measured_plan = plan;
   ASSIGN_OR_RETURN(const planner::ScaleTable table, planner::build_scale_table(profile, request));
   control.write_scale_table(table);

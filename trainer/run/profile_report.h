@@ -13,8 +13,8 @@
 namespace flextrain::trainer {
 
 // The planner's request for this job: bounds from the agent, or, without one, up to 4 times
-// `gpus` in both directions. `plan` is the running one: mode "pp" keeps its data parallelism.
-planner::ScaleRequest scale_request(const TrainConfig& config, int gpus, int data_parallel,
+// its GPUs in both directions. `plan` is the running one: mode "pp" keeps its data parallelism.
+planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Plan& plan,
                                     const std::optional<ElasticBounds>& bounds);
 
 // A table for people, one line per GPU count.

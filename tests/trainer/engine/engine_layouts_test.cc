@@ -79,6 +79,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"ZeroBubblePP3", 3, "", "pp=3 schedule=zb-1p"},
                     Layout{"ZeroBubblePP2DP2V2", 4, "", "pp=2 dp=2 v=2 schedule=zb-1p"},
                     Layout{"ZeroBubbleRecompute", 2, "", "pp=2 schedule=zb-1p recompute=1"},
+                    Layout{"VShapePP2", 2, "", "pp=2 v=2 schedule=v-shape"},
+                    Layout{"VShapePP3DP2", 6, "", "pp=3 dp=2 v=2 schedule=v-shape"},
+                    Layout{"VShapeRecompute", 4, "", "pp=4 v=2 schedule=v-shape recompute=1"},
                     Layout{"SplitPP3", 3, "", "pp=3 split=1"},
                     Layout{"SplitPP2DP2V2", 4, "", "pp=2 dp=2 v=2 split=1"},
                     Layout{"SplitGPipeRecompute", 2, "", "pp=2 schedule=gpipe split=1 recompute=1"},
@@ -87,14 +90,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"AsymmetricPP1AndPP3", 4, "", "pp=1 second_pp=3"}),
     name_of);
 
-INSTANTIATE_TEST_SUITE_P(ExactTiedHead, EqualLayouts,
-                         testing::Values(Layout{"PP2", 2, "tied=1", "pp=2"},
-                                         Layout{"PP3", 3, "tied=1", "pp=3"},
-                                         Layout{"SplitPP2", 2, "tied=1", "pp=2 split=1"},
-                                         Layout{"DP2", 2, "tied=1", "dp=2"},
-                                         Layout{"PP2DP2", 4, "tied=1", "pp=2 dp=2"},
-                                         Layout{"Asymmetric", 3, "tied=1", "pp=2 second_pp=1"}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    ExactTiedHead, EqualLayouts,
+    testing::Values(Layout{"PP2", 2, "tied=1", "pp=2"}, Layout{"PP3", 3, "tied=1", "pp=3"},
+                    Layout{"SplitPP2", 2, "tied=1", "pp=2 split=1"},
+                    Layout{"VShapePP2", 2, "tied=1", "pp=2 v=2 schedule=v-shape"},
+                    Layout{"DP2", 2, "tied=1", "dp=2"}, Layout{"PP2DP2", 4, "tied=1", "pp=2 dp=2"},
+                    Layout{"Asymmetric", 3, "tied=1", "pp=2 second_pp=1"}),
+    name_of);
 
 // Padding makes the denominator a count over all ranks; seven layers divide by nothing here.
 INSTANTIATE_TEST_SUITE_P(
@@ -109,16 +112,17 @@ INSTANTIATE_TEST_SUITE_P(ExactSaturated, EqualLayouts,
                                          Layout{"PP2DP2", 4, "scale=66", "pp=2 dp=2"}),
                          name_of);
 
-INSTANTIATE_TEST_SUITE_P(Fp32, EqualLayouts,
-                         testing::Values(Layout{"PP2", 2, "numerics=fp32", "pp=2"},
-                                         Layout{"PP3", 3, "numerics=fp32", "pp=3"},
-                                         Layout{"PP5", 5, "numerics=fp32", "pp=5"},
-                                         Layout{"GPipePP3", 3, "numerics=fp32",
-                                                "pp=3 schedule=gpipe"},
-                                         Layout{"PP2V2", 2, "numerics=fp32", "pp=2 v=2"},
-                                         Layout{"SplitPP3", 3, "numerics=fp32", "pp=3 split=1"},
-                                         Layout{"TiedPP3", 3, "numerics=fp32 tied=1", "pp=3"}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Fp32, EqualLayouts,
+    testing::Values(Layout{"PP2", 2, "numerics=fp32", "pp=2"},
+                    Layout{"PP3", 3, "numerics=fp32", "pp=3"},
+                    Layout{"PP5", 5, "numerics=fp32", "pp=5"},
+                    Layout{"GPipePP3", 3, "numerics=fp32", "pp=3 schedule=gpipe"},
+                    Layout{"PP2V2", 2, "numerics=fp32", "pp=2 v=2"},
+                    Layout{"VShapePP2", 2, "numerics=fp32", "pp=2 v=2 schedule=v-shape"},
+                    Layout{"SplitPP3", 3, "numerics=fp32", "pp=3 split=1"},
+                    Layout{"TiedPP3", 3, "numerics=fp32 tied=1", "pp=3"}),
+    name_of);
 
 // The scale really falls in the saturated runs, and the losses stay those of a fit scale's steps up
 // to rounding: the first loss is made before any gradient and must be equal.

@@ -30,6 +30,7 @@ TEST_F(TrainerTest, ExactIsEqualForEveryLayout) {
       {"pp2dp2", 4, 2, 2, ""},
       {"gpipe", 2, 2, 1, "--set 'parallel.schedule=\"gpipe\"'"},
       {"interleaved", 2, 2, 1, "--set parallel.virtual_stages=2"},
+      {"vshape", 3, 3, 1, "--set 'parallel.schedule=\"v-shape\"'"},
   };
   for (const Layout& layout : layouts) {
     ASSERT_EQ(train(layout.name, layout.ranks, layout_arguments(layout)), 0)
