@@ -88,7 +88,7 @@ check_store() {
   local decisions line id bad=
   excused store && return
   wait_until_quiet 30 store_closed || note_failure "the store: job $JOB is '$(store_value state)', not ended"
-  decisions=$(sflex_rows slurm decisions -j "$JOB" | jq -c 'select(.kind == "grow" or .kind == "shrink")')
+  decisions=$(sflex_json decisions -j "$JOB" | jq -c 'select(.kind == "grow" or .kind == "shrink")')
   if [ -z "$decisions" ]; then
     [ "$PHASE" = base-running ] || note_failure "the store has no decision of job $JOB"
     return
@@ -98,7 +98,7 @@ check_store() {
     case $(jq -r .outcome <<<"$line") in
       done) ;;
       failed | rolled-back)
-        sflex_rows slurm explain "$id" | jq -e '.scaling.reason | length > 0' >/dev/null ||
+        sflex_json explain "$id" | jq -e '.scaling.reason | length > 0' >/dev/null ||
           bad="$bad decision $id failed without a reason;"
         ;;
       *) excused grow || bad="$bad decision $id is '$(jq -r .outcome <<<"$line")';" ;;

@@ -75,7 +75,7 @@ heal_companion_node_down() {
 }
 
 # ---- companions that do not come to life ----------------------------------------------------------
-growth_failed() { sflex_rows slurm decisions -j "$JOB" -k grow | jq -es 'any(.outcome == "rolled-back" or .outcome == "failed")' >/dev/null; }
+growth_failed() { sflex_json decisions -j "$JOB" -k grow | jq -es 'any(.outcome == "rolled-back" or .outcome == "failed")' >/dev/null; }
 mark_others() { for node in $OTHER_NODES; do : >"$MARKS/$1.$node"; done; }
 # From base-running: the blocker goes, so that the job tries to grow.
 unblock() {

@@ -14,7 +14,15 @@ wait_until_quiet() {
 }
 pause() { sleep "$1"; } # a fault's own duration
 
-on() { vc exec "$@"; } # on NODE CMD…, as root
+# `vcluster exec` starts a dozen processes, and a cell asks a hundred times: straight into the node.
+unset TMPDIR SLURM_CONF
+vc() { if [ "$1" = exec ]; then on "${@:2}"; else "$E2E_REPO/scripts/vcluster" --root "$VC_ROOT" "$@"; fi; }
+on() { # on NODE CMD…, as root
+  local pid words
+  { read -r pid <"$VC_ROOT/run/$1.pid" && mapfile -d '' words <"/proc/$pid/cmdline"; } 2>/dev/null || return 1
+  [[ "${words[*]} " == *"vcluster-init "*" $1 " ]] || return 1
+  nsenter -t "$pid" -m -u -i -n -p -C -- "${@:2}"
+}
 
 # pids_on NODE PATTERN: processes whose command line matches, seen from inside that node.
 pids_on() { on "$1" pgrep -f -- "$2" 2>/dev/null; }

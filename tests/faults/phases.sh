@@ -59,10 +59,11 @@ gpus_now() {
   [[ $line =~ \"gpus\":([0-9]+) ]] && echo "${BASH_REMATCH[1]}" || echo 0
 }
 at_least_step() { [ "$(step_now)" -ge "$1" ]; }
-store_row() { sflex_rows slurm jobs -a -j "$JOB" 2>/dev/null | tail -n 1; }
+sflex_json() { on ctl "$E2E_BUILD/bin/sflex" "$@" --json 2>/dev/null | jq -c '(.rows? // [.])[]'; } # as root
+store_row() { sflex_json jobs -a -j "$JOB" | tail -n 1; }
 store_value() { store_row | jq -r --arg k "$1" '.[$k] // ""'; }
 store_state_is() { [ "$(store_value state)" = "$1" ]; }
-registered_companion() { sflex_rows slurm companions -j "$JOB" 2>/dev/null | jq -es 'any(.state == "registered")' >/dev/null; }
+registered_companion() { sflex_json companions -j "$JOB" | jq -es 'any(.state == "registered")' >/dev/null; }
 trains_grown() { [ "$(gpus_now)" -gt 2 ] && store_state_is steady; }
 gate_reached() { [ -e "$1.here" ]; }
 close_gate() { echo "${2:-0}" >"$1"; } # GATE [BEYOND]: what is beyond that job or launch waits

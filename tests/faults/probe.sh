@@ -10,6 +10,8 @@ while :; do
   timeout 30 squeue -h -t PD -o %i >/dev/null 2>&1
   status=$?
   c=$EPOCHREALTIME
-  awk -v a="$a" -v b="$b" -v c="$c" -v s=$status 'BEGIN { printf "%.3f %.3f %.3f %d\n", a, b - a, c - b, s }'
+  a=${a/./} b=${b/./} c=${c/./} # microseconds
+  printf '%s.%06d %d.%06d %d.%06d %d\n' "${a%??????}" $((10#${a: -6})) $(((b - a) / 1000000)) \
+    $(((b - a) % 1000000)) $(((c - b) / 1000000)) $(((c - b) % 1000000)) $status
   sleep 0.5
 done

@@ -49,7 +49,7 @@ checkpoints_on() { # NAME: this cell's checkpoints go to that disk
   ln -sfn "$VC_ROOT/disk/$1/$CELL" "$CELL_DIR/checkpoints"
 }
 on_disks() { echo disks; }
-database_value() { sflex_rows slurm diag | jq -r --arg k "$1" '.[$k] // ""' | head -n 1; } # what diag says
+database_value() { sflex_json diag | jq -r --arg k "$1" '.[$k] // ""' | head -n 1; } # what diag says
 
 # ---- the checkpoint ---------------------------------------------------------------------------------
 fault checkpoint-full exact "no space under the checkpoint for 15 s"

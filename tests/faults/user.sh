@@ -64,7 +64,7 @@ after_sbatch_inside() {
   local inner
   inner=$(cat "$CELL_DIR/inner.id")
   wait_until_quiet 60 job_is "$inner" COMPLETED || note_failure "the inner job is $(job_state "$inner")"
-  [ -z "$(sflex_rows slurm jobs -a -j "$inner")" ] || note_failure "the inner job counts as elastic"
+  [ -z "$(sflex_json jobs -a -j "$inner")" ] || note_failure "the inner job counts as elastic"
 }
 
 # ---- a companion: a job of the user's own, whom Slurm lets do this ----------------------------------
