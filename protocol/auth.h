@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,9 @@ struct Decoded {
   std::string bytes;
   uid_t uid = static_cast<uid_t>(-1);  // of the process that made the credential
   gid_t gid = static_cast<gid_t>(-1);
+  // Since it was made, by the two hosts' clocks: whole seconds, at most one too many where they
+  // agree.
+  std::chrono::seconds age{0};
 };
 
 class Authenticator {

@@ -24,7 +24,7 @@ class ByteBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
     ~Share() { release(); }
-    void release();
+    void release();  // back to nothing
 
    private:
     friend class ByteBudget;
@@ -36,9 +36,15 @@ class ByteBudget {
   // `bytes` more in `share`, which belongs to `address`; false, and nothing changes, when there is
   // no room.
   bool add(Share& share, const std::string& address, size_t bytes);
+  // `share` is `bytes` from now on, less or more than before; false, and nothing changes, when
+  // there is no room.
+  bool set(Share& share, const std::string& address, size_t bytes);
   size_t used() const;  // of the pool
 
  private:
+  bool set_locked(Share& share, const std::string& address, size_t bytes);
+  void give_back_locked(Share& share, size_t bytes);
+
   const size_t pool_;
   mutable std::mutex mutex_;
   size_t used_ = 0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "protocol/endpoint_core.h"
 
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,6 +17,8 @@ constexpr milliseconds kTick{500};  // how often slow connections are looked for
 // Longer than a credential of ours lives (MungeOptions::ttl_seconds), clocks apart included.
 constexpr std::chrono::seconds kReplayMemory{300};
 constexpr std::chrono::seconds kTellRefusalsEvery{60};
+// munge tells whole seconds at both ends.
+constexpr std::chrono::seconds kAgeRounding{1};
 
 class ReplyImpl : public Reply {
  public:
@@ -23,7 +27,7 @@ class ReplyImpl : public Reply {
   ~ReplyImpl() override {
     {
       const std::lock_guard lock(request_->mutex);
-      if (request_->answered || request_->timeout_response.has_value()) return;
+      if (request_->answered || request_->timeout_text.has_value()) return;
     }
     try {
       core_->answer(request_, error_response("the controller dropped the request"));
@@ -52,7 +56,17 @@ Core::Core(const EndpointOptions& endpoint_options, std::shared_ptr<Authenticato
       auth(std::move(authenticator)),
       handler(std::move(request_handler)),
       budget(endpoint_options.max_buffered_bytes),
-      replays(kReplayMemory) {}
+      replays(kReplayMemory),
+      wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Core::~Core() {
+  if (wake_fd >= 0) ::close(wake_fd);
+}
+
+void Core::wake_loop() const {
+  const uint64_t one = 1;  // a full counter wakes as well
+  [[maybe_unused]] const ssize_t written = ::write(wake_fd, &one, sizeof one);
+}
 
 void Core::enqueue(Task task) {
   (task.request->type == kQuery ? queries : tasks).push_back(std::move(task));
@@ -64,7 +78,7 @@ void Core::finish(const RequestPtr& request, unsigned status, std::string body) 
     const std::lock_guard lock(request->mutex);
     if (request->finished) return;
     // Responses that nobody reads must not pile up.
-    if (!budget.add(request->response_share, request->caller.address, body.size())) {
+    if (!budget.set(request->response_share, request->caller.address, body.size())) {
       status = MHD_HTTP_SERVICE_UNAVAILABLE;
       body.clear();
     }
@@ -72,9 +86,10 @@ void Core::finish(const RequestPtr& request, unsigned status, std::string body) 
     request->finished = true;
     request->http_status = status;
     request->http_body = std::move(body);
-    request->timeout_response.reset();
+    request->timeout_text.reset();
   }
   MHD_resume_connection(request->connection);
+  wake_loop();
 }
 
 bool Core::answer(const RequestPtr& request, Envelope response) {
@@ -83,21 +98,62 @@ bool Core::answer(const RequestPtr& request, Envelope response) {
     if (request->answered) return false;
     request->answered = true;
   }
-  const std::lock_guard lock(mutex);
-  if (stopping) return false;  // stop() answers all that is suspended
-  enqueue({request, std::move(response)});
+  return accept_answer(request, std::move(response));
+}
+
+std::string Core::answer_text(const RequestPtr& request, Envelope& response) const {
+  {
+    const std::lock_guard lock(request->mutex);
+    response.version = request->version;
+    response.nonce = request->nonce;
+  }
+  response.type = request->type;
+  std::string text = envelope_to_text(response);
+  if (const Status status = check_message_size(response.type, text); !status.ok()) {
+    response.body = nullptr;
+    response.error = fmt::format("{}; ask for less", status.message());
+    text = envelope_to_text(response);
+  }
+  return text;
+}
+
+bool Core::accept_answer(const RequestPtr& request, Envelope response) {
+  try {
+    std::string text = answer_text(request, response);
+    response = {};
+    bool room = false;
+    {
+      const std::lock_guard lock(request->mutex);
+      if (request->finished) return false;  // by stop()
+      room = request->decoded &&
+             budget.set(request->response_share, request->caller.address, text.size());
+    }
+    if (room) {
+      const std::lock_guard lock(mutex);
+      if (stopping) return false;  // stop() answers all that is suspended
+      enqueue({request, std::move(text)});
+      return true;
+    }
+  } catch (...) {  // out of memory
+  }
+  finish(request, MHD_HTTP_SERVICE_UNAVAILABLE, "");
   return true;
 }
 
 void Core::set_timer(const RequestPtr& request, milliseconds timeout, Envelope response) {
   const Clock::time_point at =
       Clock::now() + std::clamp(timeout, milliseconds(0), options.max_deferred);
+  std::string text = answer_text(request, response);
+  if (text.size() > ByteBudget::kFreeBytes) {  // these wait by the thousand and are not counted
+    Envelope refusal = error_response("the controller's answer is too large to be deferred");
+    text = answer_text(request, refusal);
+  }
   const std::lock_guard lock(mutex);
   uint64_t generation = 0;
   {
     const std::lock_guard request_lock(request->mutex);
     if (request->answered) return;
-    request->timeout_response = std::move(response);
+    request->timeout_text = std::move(text);
     generation = ++request->timer_generation;
   }
   timers.emplace(at, Timer{request, generation});
@@ -125,6 +181,12 @@ void Core::decode_and_handle(const RequestPtr& request) {
   request->body.clear();
   request->body.shrink_to_fit();
   request->body_share.release();
+  if (opened.ok() && opened->age > Clock::now() - started + kAgeRounding) {
+    opened = permission_denied(
+        "a request of uid {} was made before this controller began to serve: captured on its way "
+        "to another one, or its host's clock is behind",
+        opened->uid);
+  }
   if (opened.ok() && !opened->envelope.nonce.empty() &&
       !replays.first_time(opened->uid, opened->envelope.nonce, Clock::now())) {
     opened = permission_denied("a request of uid {} came a second time: a replay", opened->uid);
@@ -140,11 +202,15 @@ void Core::decode_and_handle(const RequestPtr& request) {
                   "");
   }
   const Envelope& envelope = opened->envelope;
-  request->caller.uid = opened->uid;
-  request->caller.gid = opened->gid;
-  request->caller.bytes = opened->bytes;
-  request->nonce = envelope.nonce;
-  request->version = std::min(envelope.version, kProtocolVersion);
+  {
+    const std::lock_guard lock(request->mutex);
+    request->caller.uid = opened->uid;
+    request->caller.gid = opened->gid;
+    request->caller.bytes = opened->bytes;
+    request->nonce = envelope.nonce;
+    request->version = std::min(envelope.version, kProtocolVersion);
+    request->decoded = true;
+  }
   const auto reply = std::make_shared<ReplyImpl>(shared_from_this(), request);
   if (envelope.version < kOldestProtocolVersion || envelope.version > kProtocolVersion) {
     reply->send(error_response(
@@ -183,16 +249,9 @@ void Core::call_handler(const Envelope& envelope, const RequestPtr& request,
   idle.notify_all();
 }
 
-void Core::seal_and_finish(const RequestPtr& request, Envelope response) {
-  response.version = request->version;
-  response.type = request->type;
-  response.nonce = request->nonce;
-  Result<std::string> body = seal(response, *auth, request->caller.uid);
-  if (!body.ok() && body.status().code() == StatusCode::kResourceExhausted) {
-    response.body = nullptr;
-    response.error = fmt::format("{}; ask for less", body.status().message());
-    body = seal(response, *auth, request->caller.uid);
-  }
+void Core::seal_and_finish(const RequestPtr& request, std::string text) {
+  Result<std::string> body = seal_text(text, *auth, request->caller.uid);
+  text = {};
   if (!body.ok()) {
     log_warning("endpoint: cannot answer a '{}' request: {}", request->type,
                 body.status().to_string());
@@ -222,8 +281,8 @@ void Core::run_worker() {
     queue->pop_front();
     lock.unlock();
     try {
-      if (task.response.has_value()) {
-        seal_and_finish(task.request, std::move(*task.response));
+      if (task.answer.has_value()) {
+        seal_and_finish(task.request, std::move(*task.answer));
       } else {
         decode_and_handle(task.request);
       }
@@ -248,12 +307,13 @@ void Core::answer_due(Clock::time_point now) {
     const std::lock_guard request_lock(due.request->mutex);
     if (due.request->answered || due.request->timer_generation != due.generation) continue;
     due.request->answered = true;
-    enqueue({due.request, std::move(*due.request->timeout_response)});
-    due.request->timeout_response.reset();
+    enqueue({due.request, std::move(*due.request->timeout_text)});
+    due.request->timeout_text.reset();
   }
 }
 
-void Core::answer_forgotten(Clock::time_point now) {
+std::vector<RequestPtr> Core::forgotten(Clock::time_point now) {
+  std::vector<RequestPtr> found;
   for (const RequestPtr& request : suspended) {
     const std::lock_guard request_lock(request->mutex);
     if (request->answered || now - request->received < options.max_deferred + milliseconds(500)) {
@@ -261,8 +321,9 @@ void Core::answer_forgotten(Clock::time_point now) {
     }
     request->answered = true;
     timed_out.fetch_add(1);
-    enqueue({request, error_response("the controller did not answer in time")});
+    found.push_back(request);
   }
+  return found;
 }
 
 // The event loop sees the shutdown as the peer's and closes; the fd stays ours until the entry
@@ -288,8 +349,15 @@ void Core::run_timer() {
   while (!stopping) {
     const Clock::time_point now = Clock::now();
     answer_due(now);
-    answer_forgotten(now);
     cut_slow(now);
+    if (const std::vector<RequestPtr> late = forgotten(now); !late.empty()) {
+      lock.unlock();
+      for (const RequestPtr& request : late) {
+        accept_answer(request, error_response("the controller did not answer in time"));
+      }
+      lock.lock();
+      continue;
+    }
     Clock::time_point next = now + std::min(kTick, options.io_timeout / 2);
     if (!timers.empty()) next = std::min(next, timers.begin()->first);
     timer.wait_until(lock, next);

@@ -3,8 +3,10 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "base/log.h"
 
@@ -195,7 +198,7 @@ Result<MHD_Daemon*> start_daemon(Core& core) {
     options.max_connections = std::max(16, std::min(options.max_connections, half));
   }
   MHD_Daemon* daemon = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
+      MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
       static_cast<uint16_t>(options.port), nullptr, nullptr, &on_request, &core,
       MHD_OPTION_EXTERNAL_LOGGER, &on_library_log, nullptr, MHD_OPTION_SOCK_ADDR,
       reinterpret_cast<sockaddr*>(&address), MHD_OPTION_NOTIFY_COMPLETED, &on_completed, &core,
@@ -210,6 +213,29 @@ Result<MHD_Daemon*> start_daemon(Core& core) {
         options.port, std::strerror(errno));
   }
   return daemon;
+}
+
+void run_event_loop(Core& core, MHD_Daemon* daemon) {
+  constexpr MHD_UNSIGNED_LONG_LONG kMostMs = 1000;
+  const int epoll_fd = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  int listener = -1;
+  bool open = true;
+  while (core.looping) {
+    if (open && !core.listening) {
+      listener = MHD_quiesce_daemon(daemon);
+      open = false;
+    }
+    MHD_UNSIGNED_LONG_LONG wait_ms = 0;
+    if (MHD_get_timeout(daemon, &wait_ms) == MHD_NO || wait_ms > kMostMs) wait_ms = kMostMs;
+    pollfd fds[] = {{epoll_fd, POLLIN, 0}, {core.wake_fd, POLLIN, 0}};
+    ::poll(fds, 2, static_cast<int>(wait_ms));
+    uint64_t woken = 0;
+    [[maybe_unused]] const ssize_t got = ::read(core.wake_fd, &woken, sizeof woken);
+    if (MHD_run(daemon) == MHD_NO) {  // epoll failed: no busy loop, whatever it is
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+  }
+  if (listener >= 0) ::close(listener);  // ours since it was quiesced
 }
 
 int port_of(MHD_Daemon* daemon) {

@@ -5,7 +5,6 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <mutex>
@@ -65,10 +64,11 @@ class EndpointServerImpl final : public EndpointServer {
   MHD_Daemon* daemon_ = nullptr;
   int port_ = 0;
   std::vector<std::thread> workers_;
-  std::thread timer_;
+  std::thread timer_, loop_;
 };
 
 Status EndpointServerImpl::start_all() {
+  if (core_->wake_fd < 0) return unavailable("no file descriptor is left for the endpoint");
   const SignalBlock block;
   ASSIGN_OR_RETURN(daemon_, endpoint::start_daemon(*core_));
   port_ = endpoint::port_of(daemon_);
@@ -79,6 +79,8 @@ Status EndpointServerImpl::start_all() {
       workers_.emplace_back([core = core_] { core->run_worker(); });
     }
     timer_ = std::thread([core = core_] { core->run_timer(); });
+    loop_ =
+        std::thread([core = core_, daemon = daemon_] { endpoint::run_event_loop(*core, daemon); });
   } catch (const std::exception& error) {
     core_->workers_running = static_cast<int>(workers_.size());
     return unavailable("cannot start the endpoint's threads: {}", error.what());
@@ -96,22 +98,25 @@ void EndpointServerImpl::stop_event_loop() {
   for (const RequestPtr& request : waiting) {
     core_->finish(request, MHD_HTTP_SERVICE_UNAVAILABLE, "");
   }
+  core_->listening = false;
+  core_->wake_loop();
   std::unique_lock lock(core_->mutex);
   const bool all_resumed = core_->idle.wait_for(lock, core_->options.stop_timeout,
                                                 [&] { return core_->suspended.empty(); });
   lock.unlock();
-  // libmicrohttpd (0.9.75) aborts the process when it is stopped over a suspended connection, and
-  // crashes when a malformed request comes while it stops (it builds the error's header without
-  // having taken the error): it must have no connection left. First what is read ends, so that the
-  // answers above still go out, then all.
-  const int listener = MHD_quiesce_daemon(daemon_);
+  // First what is read ends, so that the answers above still go out, then all. What is left then is
+  // closed with the daemon: nothing is served any more.
   const milliseconds patience = core_->options.stop_timeout / 2;
-  if (all_resumed && (core_->drain_connections(SHUT_RD, patience) ||
-                      core_->drain_connections(SHUT_RDWR, patience))) {
+  if (loop_.joinable() && !core_->drain_connections(SHUT_RD, patience)) {
+    core_->drain_connections(SHUT_RDWR, patience);
+  }
+  core_->looping = false;
+  core_->wake_loop();
+  if (loop_.joinable()) loop_.join();
+  if (all_resumed) {
     MHD_stop_daemon(daemon_);
-    if (listener >= 0) ::close(listener);  // ours since it was quiesced
-  } else {
-    log_error("endpoint: connections did not end; its event loop is left behind");
+  } else {  // over a suspended connection libmicrohttpd would abort the process
+    log_error("endpoint: requests did not come back; its connections are left behind");
     static std::vector<std::shared_ptr<Core>>* leaked = new std::vector<std::shared_ptr<Core>>();
     leaked->push_back(core_);
   }

@@ -41,6 +41,11 @@ void FakeAuthenticator::set_available(bool available) {
   available_ = available;
 }
 
+void FakeAuthenticator::set_age(std::chrono::seconds age) {
+  const std::lock_guard lock(mutex_);
+  age_ = age;
+}
+
 Result<std::string> FakeAuthenticator::encode(std::string_view bytes,
                                               std::optional<uid_t> only_for) {
   const std::lock_guard lock(mutex_);
@@ -66,6 +71,7 @@ Result<Decoded> FakeAuthenticator::decode(std::string_view credential) {
   if (!seen_.insert(fields[4]).second) return permission_denied("fake credential is replayed");
   decoded.uid = static_cast<uid_t>(uid);
   decoded.gid = static_cast<gid_t>(gid);
+  decoded.age = age_;
   return decoded;
 }
 

@@ -16,13 +16,15 @@ class FakeAuthenticator : public Authenticator {
   FakeAuthenticator(uid_t uid, gid_t gid) : uid_(uid), gid_(gid) {}
   Result<std::string> encode(std::string_view bytes, std::optional<uid_t> only_for) override;
   Result<Decoded> decode(std::string_view credential) override;
-  void set_available(bool available);  // false: both calls return kUnavailable
+  void set_available(bool available);      // false: both calls return kUnavailable
+  void set_age(std::chrono::seconds age);  // what decode() says of every credential
 
  private:
   const uid_t uid_;
   const gid_t gid_;
   std::mutex mutex_;
   bool available_ = true;
+  std::chrono::seconds age_{0};
   std::set<std::string> seen_;  // ids of decoded credentials: a second decode is a replay
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "protocol/framing.h"
 
+#include <algorithm>
+
 #include "base/bounded_json.h"
 #include "base/text.h"
 
@@ -46,16 +48,24 @@ Result<Envelope> envelope_from_text(std::string_view text) {
 Result<std::string> seal(const Envelope& envelope, Authenticator& auth,
                          std::optional<uid_t> only_for) {
   const std::string text = envelope_to_text(envelope);
-  if (text.size() > kMaxMessageBytes) {
-    return resource_exhausted("a '{}' message of {} bytes is larger than the limit of {} bytes",
-                              envelope.type, text.size(), kMaxMessageBytes);
-  }
+  RETURN_IF_ERROR(check_message_size(envelope.type, text));
+  return seal_text(text, auth, only_for);
+}
+
+Status check_message_size(std::string_view type, std::string_view text) {
+  if (text.size() <= kMaxMessageBytes) return {};
+  return resource_exhausted("a '{}' message of {} bytes is larger than the limit of {} bytes", type,
+                            text.size(), kMaxMessageBytes);
+}
+
+Result<std::string> seal_text(std::string_view text, Authenticator& auth,
+                              std::optional<uid_t> only_for) {
   const size_t count = std::max<size_t>(1, (text.size() + kChunkBytes - 1) / kChunkBytes);
   const std::string id = random_hex_id();
   std::string body;
   for (size_t i = 0; i < count; ++i) {
     std::string chunk = fmt::format("{}{} {} {}\n", kMagic, id, i, count);
-    chunk.append(text, i * kChunkBytes, kChunkBytes);
+    chunk += text.substr(i * kChunkBytes, kChunkBytes);
     ASSIGN_OR_RETURN(std::string credential, auth.encode(chunk, only_for));
     if (i != 0) body += '\n';
     body += credential;
@@ -95,6 +105,7 @@ Result<Opened> open_sealed(std::string_view body, Authenticator& auth) {
         chunk.count != count || chunk.index != i) {
       return permission_denied("a message mixes chunks of different messages or users");
     }
+    opened.age = std::max(opened.age, decoded.age);
     text += chunk.bytes;
   }
   if (!body.empty()) return data_loss("a message is followed by {} stray bytes", body.size());

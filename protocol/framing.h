@@ -6,6 +6,7 @@
 // must come from one uid and gid, carry one id, and stand in order; otherwise the body is refused.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,12 +30,18 @@ Result<Envelope> envelope_from_text(std::string_view text);
 // kResourceExhausted when the JSON exceeds kMaxMessageBytes; errors of Authenticator::encode.
 Result<std::string> seal(const Envelope& envelope, Authenticator& auth,
                          std::optional<uid_t> only_for);
+// The same of an Envelope that is text already.
+Result<std::string> seal_text(std::string_view text, Authenticator& auth,
+                              std::optional<uid_t> only_for);
+// Why this Envelope cannot be sent, OK when it can: kResourceExhausted, as above.
+Status check_message_size(std::string_view type, std::string_view text);
 
 struct Opened {
   Envelope envelope;
   uid_t uid = static_cast<uid_t>(-1);
   gid_t gid = static_cast<gid_t>(-1);
-  size_t bytes = 0;  // of the Envelope's JSON
+  size_t bytes = 0;             // of the Envelope's JSON
+  std::chrono::seconds age{0};  // of the oldest credential (Decoded::age)
 };
 // kPermissionDenied: a chunk's credential is refused, or chunks are mixed; kDataLoss,
 // kInvalidArgument: the text inside is not an Envelope; kResourceExhausted: too large.

@@ -94,6 +94,12 @@ class MungeAuthenticator : public Authenticator {
     }
     std::free(bytes);
     if (error != EMUNGE_SUCCESS) return munge_status("decode", context.get(), error);
+    time_t made = 0, now = 0;
+    if (munge_ctx_get(context.get(), MUNGE_OPT_ENCODE_TIME, &made) != EMUNGE_SUCCESS ||
+        munge_ctx_get(context.get(), MUNGE_OPT_DECODE_TIME, &now) != EMUNGE_SUCCESS) {
+      return internal_error("munge does not tell when a credential was made");
+    }
+    decoded.age = std::chrono::seconds(now - made);
     return decoded;
   }
 

@@ -132,6 +132,13 @@ void FakeCluster::return_node(const std::string& name) {
   schedule();
 }
 
+void FakeCluster::remove_node(const std::string& name, bool jobs_end) {
+  if (jobs_end) fail_node(name);
+  std::lock_guard lock(mutex_);
+  std::erase_if(nodes_, [&](const auto& record) { return record->name == name; });
+  for (PartitionRecord& partition : partitions_) std::erase(partition.nodes, name);
+}
+
 void FakeCluster::hold_companions(bool hold) {
   std::lock_guard lock(mutex_);
   hold_companions_ = hold;
@@ -320,6 +327,7 @@ bool FakeCluster::try_start(JobRecord& job) {
 void FakeCluster::release(JobRecord& job) {
   for (const auto& [name, gpus] : job.gpus_on_node) {
     NodeRecord* record = node(name);
+    if (record == nullptr) continue;  // removed
     record->gpus_allocated -= gpus;
     record->cpus_allocated -= job.cpus_on_node[name];
     record->memory_allocated_mib -= job.memory_per_node_mib;

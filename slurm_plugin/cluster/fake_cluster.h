@@ -39,6 +39,9 @@ class FakeCluster : public Cluster {
   void suspend(uint32_t job_id, bool stop);         // or resume; it keeps what it holds
   void fail_node(const std::string& name);          // its jobs end, it is down
   void return_node(const std::string& name);
+  // Out of the configuration, by a reconfigure: unknown from now on. Its jobs end with it, or are
+  // still listed on it, as until slurmctld has ended them.
+  void remove_node(const std::string& name, bool jobs_end = true);
 
   // Faults.
   void hold_companions(bool hold);                // companions stay pending

@@ -16,6 +16,8 @@
 #   hang_on_signal     stop dead instead of saving
 #   never_ends         stop dead after saving
 #   clock_shift N      the trainer's clock is off by so many seconds
+#   pace SECONDS       a step takes so long (0.02)
+#   scale_table.json   the table that it offers instead of a made-up one
 set -u
 rank=${OMPI_COMM_WORLD_RANK:-0} size=${OMPI_COMM_WORLD_SIZE:-1}
 dir=$FLEXTRAIN_CONTROL_DIR
@@ -32,15 +34,16 @@ phase() { # NAME [REASON]
 }
 progress() {
   put progress.json "{\"step\":$step,\"total_steps\":$total,\"consumed_samples\":$step,\"loss\":1.5,
-\"tokens_per_second\":100,\"step_seconds\":0.02,\"gpus\":$size,\"plan_id\":\"$plan\",\"time\":$(now)}"
+\"tokens_per_second\":100,\"step_seconds\":$pace,\"gpus\":$size,\"plan_id\":\"$plan\",\"time\":$(now)}"
 }
 knob() { [ -e "$1" ] && cat "$1" || echo "$2"; }
+pace=$(knob pace 0.02)
 
 [ "$(knob leave_at_ranks 0)" != "$size" ] || exit 0
 if [ "$rank" -ne 0 ]; then # the others only live and die
   echo "${CUDA_VISIBLE_DEVICES:-none} ${FAKE_SRUN_JOB:-base}" >"device.$rank"
   # The folder goes with its test; nobody is left to end a rank that outlives it.
-  while [ -d "$dir" ] && [ ! -e complete ] && ! { [ $stop -eq 1 ] && [ -e "saved.$size" ]; }; do sleep 0.02; done
+  while [ -d "$dir" ] && [ ! -e complete ] && ! { [ $stop -eq 1 ] && [ -e "saved.$size" ]; }; do sleep "$pace"; done
   [ ! -e complete ] || exit 0
   exit 85
 fi
@@ -60,7 +63,7 @@ phase load
 while [ "$(knob slow_at_ranks 0)" = "$size" ] && [ $stop -eq 0 ]; do sleep 0.02; done
 first=1
 while [ "$step" -lt "$total" ] && [ -d "$dir" ]; do
-  sleep 0.02
+  sleep "$pace"
   step=$((step + 1))
   if [ $first -eq 1 ]; then first=0; phase first_step; fi
   shift=$(knob clock_shift 0)
@@ -69,7 +72,7 @@ while [ "$step" -lt "$total" ] && [ -d "$dir" ]; do
   if [ -e crash ]; then rm -f crash; exit 9; fi
   if [ -e "$dir/request.json" ] && [ ! -e "$dir/scale_table.json" ]; then
     put profile.json '{"steps":3}'
-    put scale_table.json '{"version":1,"entries":[{"kept":true,"shape":{"gpus":2},"plan":{"id":"table2"}}]}'
+    put scale_table.json "$(knob scale_table.json '{"version":1,"entries":[{"kept":true,"shape":{"gpus":2},"plan":{"id":"table2"}}]}')"
   fi
   if [ $stop -eq 1 ]; then
     [ ! -e hang_on_signal ] || kill -STOP $$

@@ -8,6 +8,7 @@ FAULT_NODES=4
 FAULT_SHRINK_TIMEOUT=20
 RIGID_BOUND=$((FAULT_SHRINK_TIMEOUT + 10 + 5)) # ShrinkTimeout + KillWait + a round of the scheduler
 CLUSTER_KIND=
+FAULT_PLUGINS=(--sched "$E2E_BUILD")
 
 GATE_SCRIPT='#!/bin/bash
 # Jobs younger than the one that the gate names wait while it is closed, a minute at most (a test that
@@ -81,7 +82,7 @@ up_with() {
   mkdir -p "$VC_ROOT/gates"
   : >"$VC_ROOT/.flextrain-vcluster" # the gates are part of it
   write_gates
-  vc up --nodes $FAULT_NODES --gpus 1 --preempt --bind "$E2E_BUILD" --sched "$E2E_BUILD" \
+  vc up --nodes $FAULT_NODES --gpus 1 --preempt --bind "$E2E_BUILD" "${FAULT_PLUGINS[@]}" \
     --flextrain-conf "$dir/flextrain" --conf "$dir/slurm" "$@"
   local status=$?
   rm -rf "$dir"

@@ -106,7 +106,7 @@ note_failure() {
 }
 say_at() { printf '[%7.2f] %s\n' "$(since "$CELL_BEGIN")" "$*"; } # into the cell's log
 
-for part in nodes cluster phases checks cell soak; do
+for part in nodes cluster phases checks cell soak churn; do
   # shellcheck disable=SC1090
   . "$FAULTS_DIR/$part.sh"
 done

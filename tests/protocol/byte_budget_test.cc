@@ -47,6 +47,23 @@ TEST(ByteBudget, ThePoolIsTheMost) {
   EXPECT_TRUE(budget.add(shares[4], "4", kFree)) << "what was refused is not counted";
 }
 
+TEST(ByteBudget, AShareMayBecomeLessOrMore) {
+  ByteBudget budget(4000);
+  ByteBudget::Share share, other;
+  EXPECT_TRUE(budget.set(share, "a", kFree + 800));
+  EXPECT_TRUE(budget.set(share, "a", kFree + 1000));
+  EXPECT_EQ(budget.used(), 1000u);
+  EXPECT_FALSE(budget.set(share, "a", kFree + 1001));
+  EXPECT_FALSE(budget.add(other, "a", kFree + 1));
+  EXPECT_TRUE(budget.set(share, "a", kFree + 300));
+  EXPECT_EQ(budget.used(), 300u);
+  EXPECT_TRUE(budget.add(other, "a", kFree + 700));
+  EXPECT_TRUE(budget.set(share, "a", 5));
+  EXPECT_EQ(budget.used(), 700u);
+  share.release();
+  EXPECT_TRUE(budget.add(share, "a", kFree + 300)) << "nothing is left of what was released";
+}
+
 TEST(ByteBudget, AShareGivesBackWhenItGoes) {
   ByteBudget budget(4000);
   {

@@ -90,6 +90,27 @@ TEST_F(MungeWire, ACapturedRequestIsWorthNothing) {
   EXPECT_EQ(handled, 2);
 }
 
+TEST_F(MungeWire, ACapturedRequestIsWorthNothingAtABackupThatTakesOver) {
+  const MungeDaemon backup_host(munged_.key());  // it has never seen what the primary's has
+  const std::string captured = http_post("/v1/query", sealed(numbered_request()));
+  std::this_thread::sleep_for(3s);  // munge tells whole seconds
+  std::atomic<int> handled{0};
+  EndpointOptions options;
+  options.bind_address = "127.0.0.1";
+  options.port = 0;
+  const auto backup =
+      std::move(*EndpointServer::start(options, backup_host.authenticator(),
+                                       [&](const Envelope&, const Caller&, const ReplyPtr& reply) {
+                                         ++handled;
+                                         reply->send({});
+                                       }));
+  LogCapture log;
+  EXPECT_THAT(raw_exchange(backup->port(), captured), HasSubstr(" 401 "));
+  EXPECT_THAT(log.all(), HasSubstr("before this controller began to serve"));
+  EXPECT_EQ(handled, 0);
+  EXPECT_TRUE(client_with(munged_, backup->port())->call(request()).ok());
+}
+
 TEST_F(MungeWire, AnotherClustersKeyIsRefusedOnBothSides) {
   const MungeDaemon foreign;
   const auto server = serve();

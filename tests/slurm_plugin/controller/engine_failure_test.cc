@@ -69,6 +69,76 @@ TEST_F(EngineTest, ACompanionThatNeverStartsRollsTheGrowthBack) {
   EXPECT_EQ(rig.job(id)->row.failures, 1);
 }
 
+// Slurm takes one of two companions back while its node is still being made ready: the other is of
+// no use, and goes too.
+TEST_F(EngineTest, ACompanionPreemptedBeforeItRegisteredRollsTheGrowthBack) {
+  begin(3);
+  const uint32_t id = steady_base();
+  TestAgent agent(rig, id);
+  const auto poll = agent.poll();
+  rig.step();
+  ASSERT_EQ(rig.state(id), "companions-pending");
+  const auto companions = rig.cluster.companions();
+  ASSERT_EQ(companions.size(), 2u);
+  TestAgent(rig, companions[0].job_id).register_companion();
+  EXPECT_FALSE(poll->answered());
+  rig.cluster.finish(companions[1].job_id, 1);
+  rig.step(1);
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_FALSE(poll->answered()) << "the trainer was not disturbed";
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(held(id), 8);
+  EXPECT_EQ(rig.scalings().back().outcome, "rolled-back");
+  EXPECT_THAT(rig.scalings().back().reason, HasSubstr(std::to_string(companions[1].job_id)));
+  EXPECT_EQ(rig.job(id)->row.failures, 1);
+}
+
+TEST_F(EngineTest, ANodeTakenOutOfTheConfigurationUnderACompanion) {
+  begin(3);
+  const uint32_t id = steady_base();
+  const protocol::Order order = grow(id);
+  rig.stop_growing();
+  rig.cluster.remove_node(order.allocations.back().host);
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "recovering");
+  TestAgent agent(rig, id);
+  const std::vector<protocol::Allocation> rest(order.allocations.begin(),
+                                               order.allocations.end() - 1);
+  agent.report("", true, rest, 7, "a companion died");
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "steady");
+  EXPECT_EQ(held(id), 16);
+  EXPECT_EQ(rig.cluster.companions().size(), 1u);
+}
+
+// slurmctld lists jobs on a node that it does not know any more until it has ended them.
+TEST_F(EngineTest, ANodeTakenOutOfTheConfigurationUnderABase) {
+  begin(4);
+  const uint32_t id = rig.submit(1001, 16, 2);
+  rig.step(1);
+  TestAgent agent(rig, id);
+  agent.register_base();
+  agent.table({16, 24, 32});
+  const auto poll = agent.poll();
+  rig.step();
+  register_companions();
+  ASSERT_TRUE(poll->answered());
+  agent.report(order_of(*poll).order_id, true, order_of(*poll).allocations, 4);
+  ASSERT_EQ(held(id), 32);
+  rig.cluster.remove_node("n2", /*jobs_end=*/false);
+  rig.cluster.remove_node("n4", /*jobs_end=*/false);
+  const uint32_t rigid = rig.submit(2002, 8, 1, false);
+  for (int round = 0; round < 3; ++round) rig.step(1);
+  EXPECT_EQ(rig.engine->last_error(), "");
+  rig.cluster.finish(id, 1);
+  rig.step(1);
+  rig.step(1);
+  EXPECT_EQ(rig.state(id), "none");
+  EXPECT_THAT(rig.cluster.companions(), IsEmpty());
+  EXPECT_EQ(rig.cluster.find(rigid).state, JobState::kRunning);
+}
+
 TEST_F(EngineTest, ASubmissionThatFailsRollsBackAtOnce) {
   begin(3);
   const uint32_t id = steady_base();
