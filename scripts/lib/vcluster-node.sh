@@ -71,13 +71,13 @@ vc_enter_cgroup() {
 
 # Process ids (seen from here) that hold nodes of this cluster: `unshare` and process 1 of each.
 vc_holders() { # [NODE]
-  local p cmd
-  for p in /proc/[0-9]*; do
-    { cmd=$(tr '\0' ' ' <"$p/cmdline"); } 2>/dev/null || continue
-    [[ $cmd == *" $VC_TAG "* ]] || continue
-    [ -z "${1:-}" ] || [[ $cmd == *" $1 " ]] || continue
-    echo "${p#/proc/}"
-  done
+  local file words
+  while read -r file; do # one look at all of them: a machine with several clusters has many
+    mapfile -d '' words <"$file" || continue
+    [ -z "${1:-}" ] || [ "${words[-1]:-}" = "$1" ] || continue
+    file=${file#/proc/}
+    echo "${file%/cmdline}"
+  done < <(grep -lzxF -f <(echo "$VC_TAG") /proc/[0-9]*/cmdline 2>/dev/null) # not in grep's own words
 }
 
 # Process 1 of NODE, verified; false where the node is off.
