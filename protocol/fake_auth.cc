@@ -6,7 +6,7 @@
 namespace flextrain::protocol {
 namespace {
 
-constexpr std::string_view kMagic = "FAKE";
+constexpr std::string_view kPrefix = "FAKE";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
 // A credential is one printable line, as munge's are.
@@ -51,7 +51,7 @@ Result<std::string> FakeAuthenticator::encode(std::string_view bytes,
   const std::lock_guard lock(mutex_);
   if (!available_) return unavailable("the fake authentication service is away");
   const int64_t reader = only_for.has_value() ? static_cast<int64_t>(*only_for) : -1;
-  return fmt::format("{}:{}:{}:{}:{}:{}", kMagic, uid_, gid_, reader, random_hex_id(),
+  return fmt::format("{}:{}:{}:{}:{}:{}", kPrefix, uid_, gid_, reader, random_hex_id(),
                      to_hex(bytes));
 }
 
@@ -59,7 +59,7 @@ Result<Decoded> FakeAuthenticator::decode(std::string_view credential) {
   const std::lock_guard lock(mutex_);
   if (!available_) return unavailable("the fake authentication service is away");
   const auto fields = split(credential, ':');
-  if (fields.size() != 6 || fields[0] != kMagic) return permission_denied("not a fake credential");
+  if (fields.size() != 6 || fields[0] != kPrefix) return permission_denied("not a fake credential");
   ASSIGN_OR_RETURN(const int64_t uid, parse_int(fields[1]));
   ASSIGN_OR_RETURN(const int64_t gid, parse_int(fields[2]));
   ASSIGN_OR_RETURN(const int64_t reader, parse_int(fields[3]));

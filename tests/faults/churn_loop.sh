@@ -9,8 +9,10 @@ root=$VC_ROOT
 # shellcheck source=tests/faults/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 VC_ROOT=$root
+cd / || exit 1
 
-vc() { # exec ctl CMD… and as USER CMD…, without leaving
+on() { "${@:2}"; } # we are there
+vc() { # exec ctl CMD… and as USER CMD…
   case $1 in
     exec) "${@:3}" ;;
     as) (cd "$(home "$2")" 2>/dev/null || cd / && exec setpriv --reuid "$2" --regid "$2" --init-groups -- env -i HOME="$PWD" USER="$2" LOGNAME="$2" LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin "${@:3}") ;;
@@ -68,7 +70,8 @@ churn_jobs() {
   fi
 }
 
-# What people ask, one question a round.
+# What people ask, one question a round: of the last minutes, so that answers do not grow with the
+# history.
 churn_query() {
   local owner id
   pick alice bob slurm
@@ -79,13 +82,13 @@ churn_query() {
     return
   fi
   case $((CHURN_QUERIES % 6)) in
-    0) user "$owner" sflex jobs -a ;;
-    1) user "$owner" sflex decisions ;;
+    0) user "$owner" sflex jobs -S now-3minutes ;;
+    1) user "$owner" sflex decisions -S now-3minutes ;;
     2)
-      id=$(sflex_rows slurm decisions 2>/dev/null | tail -n 1 | jq -r '.id // empty')
+      id=$(sflex_rows slurm decisions -S now-1minutes 2>/dev/null | tail -n 1 | jq -r '.id // empty')
       [ -z "$id" ] || user slurm sflex explain "$id" --snapshot
       ;;
-    3) user "$owner" sflex companions -a ;;
+    3) user "$owner" sflex companions ;;
     4) user "$owner" sflex diag ;;
     5) user "$owner" sflex idle ;;
   esac >/dev/null 2>&1

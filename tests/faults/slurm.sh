@@ -142,6 +142,28 @@ inject_node_added() {
   on ctl scontrol reconfigure
 }
 
+# (slurmctld 22.05 ends itself when it is reconfigured to fewer nodes: "must be restarted".)
+fault node-removed exact "a companion's node is taken out of slurm.conf and slurmctld restarted; 15 s later back"
+excuse_node_removed() { echo slurmctld; }
+skip_node_removed() { needs_companion_job "$1"; }
+inject_node_removed() {
+  local rest
+  pick_companion || return 1
+  rest=$(printf 'n%s\n' 1 2 3 4 | grep -vx "$COMPANION_NODE" | paste -sd, -)
+  sed -i -e "s/^NodeName=n\[1-4\]/NodeName=$rest/" -e "s/ Nodes=n\[1-4\]/ Nodes=$rest/" \
+    "$VC_ROOT/etc/nodes/slurm/slurm.conf"
+  restart_slurmctld
+}
+restart_slurmctld() { vc kill-ctld TERM && vc start-ctld && wait_until_quiet 40 ctld_answers; }
+heal_node_removed() {
+  open_gates
+  pause 15
+  cp "$VC_ROOT/slurm.conf.good" "$VC_ROOT/etc/nodes/slurm/slurm.conf"
+  restart_slurmctld
+  vc kill "$COMPANION_NODE" # its slurmd has ended, or knows a cluster without itself
+  vc start "$COMPANION_NODE"
+}
+
 # ---- a short memory ------------------------------------------------------------------------------------
 set_min_job_age() {
   sed -i 's/^MinJobAge=.*/MinJobAge=2/' "$VC_ROOT/etc/nodes/slurm/slurm.conf"
