@@ -67,10 +67,15 @@ check_companions_gone() {
   COMPANIONS_GONE=$(since "$from")
 }
 allocated_gpus() { on ctl scontrol -d -o show node | grep -o 'GresUsed=gpu[^ (]*' | awk -F: '{ s += $NF } END { print s + 0 }'; }
-running_gpus() { on ctl squeue -h -t R,CF,CG,S -o '%D %b' | awk '{ n = $2; sub(/.*:/, "", n); s += $1 * (n == "N/A" ? 0 : n) } END { print s + 0 }'; }
-gpus_agree() { [ "$(allocated_gpus)" = "$(running_gpus)" ]; }
+gpus_of_jobs() { on ctl squeue -h -t "$1" -o '%D %b' | awk '{ n = $2; sub(/.*:/, "", n); s += $1 * (n == "N/A" ? 0 : n) } END { print s + 0 }'; }
+# A completing job's GPUs are free in Slurm's books or not yet; its node takes nobody until it is over.
+gpus_agree() {
+  local allocated
+  allocated=$(allocated_gpus)
+  [ "$allocated" -ge "$(gpus_of_jobs R,CF,S)" ] && [ "$allocated" -le "$(gpus_of_jobs R,CF,CG,S)" ]
+}
 check_gpus() {
-  wait_until_quiet 15 gpus_agree || note_failure "GPUs held by nobody: $(allocated_gpus) allocated, $(running_gpus) of running jobs"
+  wait_until_quiet 15 gpus_agree || note_failure "GPUs held by nobody: $(allocated_gpus) allocated, $(gpus_of_jobs R,CF,CG,S) of running jobs"
 }
 stray_processes() {
   local i
@@ -124,13 +129,15 @@ check_digest() { # NAME
 # ---- the waiting job ---------------------------------------------------------------------------------
 rigid_started() { [ -s "$(home bob)/rigid-$RIGID.txt" ]; }
 check_rigid() { # FROM: the moment from which its bound counts
+  local bound
   [ -n "$RIGID" ] || return 0
-  if ! wait_until_quiet $((RIGID_BOUND + 25)) rigid_started; then
+  bound=$((RIGID_BOUND + $(hook late "$FAULT" || echo 0)))
+  if ! wait_until_quiet $((bound + 25)) rigid_started; then
     excused rigid || note_failure "the rigid job did not start: $(job_value "$RIGID" Reason)"
     return
   fi
   RIGID_WAIT=$(awk -v a="$1" -v b="$(head -n 1 "$(home bob)/rigid-$RIGID.txt")" 'BEGIN { d = b - a; printf "%.1f", (d > 0 ? d : 0) }')
   excused rigid && return
-  awk -v w="$RIGID_WAIT" -v b="$RIGID_BOUND" 'BEGIN { exit !(w > b) }' &&
-    note_failure "the rigid job waited $RIGID_WAIT s, bound $RIGID_BOUND s"
+  awk -v w="$RIGID_WAIT" -v b="$bound" 'BEGIN { exit !(w > b) }' &&
+    note_failure "the rigid job waited $RIGID_WAIT s, bound $bound s"
 }

@@ -63,7 +63,7 @@ Epilog=$VC_ROOT/gates/epilog
 TaskProlog=$VC_ROOT/gates/task-prolog
 PrologFlags=Alloc
 BatchStartTimeout=60
-SlurmdTimeout=15
+SlurmdTimeout=${FAULT_SLURMD_TIMEOUT:-15}
 CONF
 }
 fault_flextrain_conf() {
@@ -89,6 +89,18 @@ up_with() {
   return $status
 }
 cluster_up_plain() { up_with; }
+# set_slurm KEY VALUE: for this cell; cluster_mend takes it back.
+set_slurm() {
+  sed -i "s/^$1=.*/$1=$2/" "$VC_ROOT/etc/nodes/slurm/slurm.conf"
+  on ctl scontrol reconfigure
+}
+# Slurm pings a node once in two thirds of SlurmdTimeout, so that this cluster's short one (node faults
+# wait for it) gives a node up that could not be asked for 5 s. For faults that are not to be about that.
+PATIENT=60
+patient_slurm() { set_slurm SlurmdTimeout $PATIENT; }
+# While munge on ctl refuses everything, slurmctld misses the word that a job's last process is gone.
+# It asks again after KillWait + 2 MessageTimeout, looking once a minute; the node is free only then.
+LATE_WORD=$((10 + 2 * 20 + 60))
 
 # cluster_ready KIND: up, whole, idle. Says on stdout what it had to do.
 cluster_ready() {

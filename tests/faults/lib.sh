@@ -22,6 +22,8 @@
 #   excuse_NAME()         prints the checks that do not apply: slurmctld (it is dead or stopped by the
 #                         fault), store (the database is the fault's victim), redone (checkpoints are),
 #                         rigid (no waiting job can start), grow (the phase's scaling may stay open)
+#   late_NAME()           prints the seconds by which Slurm itself, flextrain or not, lets a waiting job
+#                         start later after this fault; the reason stands beside it
 #   kind_NAME()           prints the kind of cluster (default: plain); see cluster_up_KIND in cluster.sh
 #   script_NAME()         prints the job's script instead of the usual line (agent_line prints that)
 #

@@ -32,6 +32,7 @@ inject_endpoint_cut_300() { cut_endpoint; }
 heal_endpoint_cut_300() { mend_after 100; }
 
 fault ctl-cut-5 exact "all packets between the base's nodes and ctl vanish, Slurm's too, 5 s"
+setup_ctl_cut_5() { patient_slurm; }
 inject_ctl_cut_5() {
   local node
   for node in $BASE_NODES; do vc cut "$node" ctl || return 1; done
@@ -77,7 +78,7 @@ heal_companion_ctl_cut() {
 
 # ---- clocks ------------------------------------------------------------------------------------------
 cluster_up_clocks() {
-  up_with --clocks && sed 1d "$VC_ROOT/etc/nodes/slurm/task-prolog" >>"$GATES/task-prolog"
+  FAULT_SLURMD_TIMEOUT=$PATIENT up_with --clocks && sed 1d "$VC_ROOT/etc/nodes/slurm/task-prolog" >>"$GATES/task-prolog"
 }
 with_clocks() { echo clocks; }
 CTLD_CLOCK_MOVED=no
@@ -113,6 +114,7 @@ inject_clock_slurmctld_forward() {
 fault clock-slurmctld-back exact "slurmctld's clock jumps 10 minutes back, true again after 15 s"
 kind_clock_slurmctld_back() { with_clocks; }
 excuse_clock_slurmctld_back() { echo rigid; }
+setup_clock_slurmctld_back() { set_slurm MinJobAge 1200; } # or it forgets what ended before it is true again
 inject_clock_slurmctld_back() {
   CTLD_CLOCK_MOVED=yes
   vc clock slurmctld ctl -600
@@ -123,12 +125,14 @@ heal_clock_slurmctld_back() { set_back_after 15 slurmctld ctl; }
 fault clock-munged-ctl-forward exact "the controller's munged 10 minutes ahead for 8 s"
 kind_clock_munged_ctl_forward() { with_clocks; }
 excuse_clock_munged_ctl_forward() { echo slurmctld; }
+late_clock_munged_ctl_forward() { echo $LATE_WORD; }
 inject_clock_munged_ctl_forward() { vc clock munged ctl +600; }
 heal_clock_munged_ctl_forward() { set_back_after 8 munged ctl; }
 
 fault clock-munged-ctl-back exact "the controller's munged 10 minutes behind for 8 s"
 kind_clock_munged_ctl_back() { with_clocks; }
 excuse_clock_munged_ctl_back() { echo slurmctld; }
+late_clock_munged_ctl_back() { echo $LATE_WORD; }
 inject_clock_munged_ctl_back() { vc clock munged ctl -600; }
 heal_clock_munged_ctl_back() { set_back_after 8 munged ctl; }
 

@@ -145,6 +145,8 @@ inject_slurmctld_reconfigure() {
 
 fault munged-ctl-kill exact "kill -9 of the controller's munged, back after 10 s"
 excuse_munged_ctl_kill() { echo slurmctld; } # squeue cannot ask
+late_munged_ctl_kill() { echo $LATE_WORD; }
+setup_munged_ctl_kill() { patient_slurm; }
 inject_munged_ctl_kill() { on ctl pkill -KILL -x munged; }
 heal_munged_ctl_kill() {
   pause 10
@@ -152,18 +154,22 @@ heal_munged_ctl_kill() {
 }
 fault munged-ctl-stop exact "the controller's munged stopped (-STOP) for 10 s"
 excuse_munged_ctl_stop() { echo slurmctld; }
+late_munged_ctl_stop() { echo $LATE_WORD; }
+setup_munged_ctl_stop() { patient_slurm; }
 inject_munged_ctl_stop() { on ctl pkill -STOP -x munged; }
 heal_munged_ctl_stop() {
   pause 10
   on ctl pkill -CONT -x munged
 }
 fault munged-base-kill exact "kill -9 of munged on the base's node, back after 10 s"
+setup_munged_base_kill() { patient_slurm; }
 inject_munged_base_kill() { on "$BASE_HOST" pkill -KILL -x munged; }
 heal_munged_base_kill() {
   pause 10
   start_munged "$BASE_HOST"
 }
 fault munged-base-stop exact "munged on the base's node stopped (-STOP) for 10 s"
+setup_munged_base_stop() { patient_slurm; }
 inject_munged_base_stop() { on "$BASE_HOST" pkill -STOP -x munged; }
 heal_munged_base_stop() {
   pause 10

@@ -88,12 +88,15 @@ heal_submit_limit() {
   sacctmgr_do modify user alice set MaxSubmitJobs=-1
 }
 
-# Lowered under a grown job: what runs goes on, what is to be renewed is.
+# Lowered under a grown job: what runs goes on, what is to be renewed is. The QOS is bob's too: it
+# leaves room for his waiting job, which it would refuse otherwise (GrpTRES counts everybody's).
 fault limit-lowered exact "QOS and association limits lowered to what the base holds"
 kind_limit_lowered() { with_accounting; }
 excuse_limit_lowered() { echo grow; }
 inject_limit_lowered() {
-  sacctmgr_do modify qos normal set GrpTRES=gres/gpu=2 && sacctmgr_do modify user alice set GrpTRES=gres/gpu=2
+  local room=2
+  [ -z "$RIGID" ] || room=3
+  sacctmgr_do modify qos normal set GrpTRES=gres/gpu=$room && sacctmgr_do modify user alice set GrpTRES=gres/gpu=2
 }
 heal_limit_lowered() { goes_on_for 20; }
 
@@ -165,17 +168,13 @@ heal_node_removed() {
 }
 
 # ---- a short memory ------------------------------------------------------------------------------------
-set_min_job_age() {
-  sed -i 's/^MinJobAge=.*/MinJobAge=2/' "$VC_ROOT/etc/nodes/slurm/slurm.conf"
-  on ctl scontrol reconfigure
-}
 fault purge-companion exact "a companion cancelled, and purged by MinJobAge=2"
 skip_purge_companion() { needs_companion_job "$1"; }
-setup_purge_companion() { set_min_job_age; }
+setup_purge_companion() { set_slurm MinJobAge 2; }
 inject_purge_companion() { pick_companion && as alice scancel "$COMPANION"; }
 
 fault purge-base gone "the base cancelled while the controller stands still, and purged before it looks (MinJobAge=2)"
-setup_purge_base() { set_min_job_age; }
+setup_purge_base() { set_slurm MinJobAge 2; }
 inject_purge_base() { as alice scancel "$JOB"; }
 heal_purge_base() {
   open_gates
