@@ -136,7 +136,8 @@ check_rigid() { # FROM: the moment from which its bound counts
     excused rigid || note_failure "the rigid job did not start: $(job_value "$RIGID" Reason)"
     return
   fi
-  RIGID_WAIT=$(awk -v a="$1" -v b="$(head -n 1 "$(home bob)/rigid-$RIGID.txt")" 'BEGIN { d = b - a; printf "%.1f", (d > 0 ? d : 0) }')
+  # By the file's time, which is the kernel's: the clock of jobs on that node may be another one.
+  RIGID_WAIT=$(awk -v a="$1" -v b="$(stat -c %.3Y "$(home bob)/rigid-$RIGID.txt")" 'BEGIN { d = b - a; printf "%.1f", (d > 0 ? d : 0) }')
   excused rigid && return
   awk -v w="$RIGID_WAIT" -v b="$bound" 'BEGIN { exit !(w > b) }' &&
     note_failure "the rigid job waited $RIGID_WAIT s, bound $bound s"
