@@ -139,6 +139,20 @@ void FakeCluster::remove_node(const std::string& name, bool jobs_end) {
   for (PartitionRecord& partition : partitions_) std::erase(partition.nodes, name);
 }
 
+void FakeCluster::give_up_node(uint32_t job_id, const std::string& name) {
+  std::lock_guard lock(mutex_);
+  JobRecord& job = jobs_.at(job_id);
+  NodeRecord* left = node(name);
+  left->gpus_allocated -= job.gpus_on_node[name];
+  left->cpus_allocated -= job.cpus_on_node[name];
+  left->memory_allocated_mib -= job.memory_per_node_mib;
+  job.gpus_allocated -= job.gpus_on_node[name];
+  job.gpus_on_node.erase(name);
+  job.cpus_on_node.erase(name);
+  std::erase(job.nodes, name);
+  schedule();
+}
+
 void FakeCluster::hold_companions(bool hold) {
   std::lock_guard lock(mutex_);
   hold_companions_ = hold;

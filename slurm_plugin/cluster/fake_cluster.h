@@ -42,6 +42,8 @@ class FakeCluster : public Cluster {
   // Out of the configuration, by a reconfigure: unknown from now on. Its jobs end with it, or are
   // still listed on it, as until slurmctld has ended them.
   void remove_node(const std::string& name, bool jobs_end = true);
+  // Its owner gives a node of the running job up (scontrol update NumNodes=).
+  void give_up_node(uint32_t job_id, const std::string& name);
 
   // Faults.
   void hold_companions(bool hold);                // companions stay pending

@@ -100,6 +100,7 @@ class Engine {
   // engine_observe.cc
   void sync_jobs(const ClusterView& view, const Index& index);
   void sync_base(ManagedJob& job, const JobRecord* record);
+  void follow_smaller_base(ManagedJob& job);
   void sync_companions(ManagedJob& job, const Index& index);
   void sync_companion(ManagedJob& job, Companion& companion, const JobRecord* record);
   void drop_ended_companions(ManagedJob& job);

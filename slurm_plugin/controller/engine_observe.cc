@@ -31,6 +31,12 @@ bool fits_idle(const policy::WaitingJob& job) {
   return nodes >= job.nodes && gpus >= job.gpus;
 }
 
+int most_gpus(const protocol::ElasticRequest& request, int base_gpus,
+              const ControllerConfig& config) {
+  return std::min(protocol::max_gpus(request, base_gpus),
+                  static_cast<int>(config.policy.max_growth * base_gpus + 1e-9));
+}
+
 // When somebody else wants this node: a pending job by backfill's plan, or a reservation. 0 =
 // never.
 int64_t lease_cap(const ClusterView& view, const std::map<std::string, int64_t>& planned,
@@ -81,9 +87,7 @@ ManagedJob* Engine::adopt(const JobRecord& record) {
   job->row.mode = protocol::elastic_mode_name((*request)->mode);
   job->row.base_gpus = record.gpus_allocated;
   job->row.held_gpus = record.gpus_allocated;
-  job->row.max_gpus =
-      std::min(protocol::max_gpus(**request, record.gpus_allocated),
-               static_cast<int>(config_.policy.max_growth * record.gpus_allocated + 1e-9));
+  job->row.max_gpus = most_gpus(**request, record.gpus_allocated, config_);
   job->row.state = elastic_state_name(job->state);
   job->row.first_seen = now();
   job->row.start_time = record.start_time;
@@ -118,6 +122,7 @@ void Engine::sync_base(ManagedJob& job, const JobRecord* record) {
                         record->restart_count == job.row.key.restart_count;
   if (same_run && !has_ended(record)) {
     job.record = *record;
+    follow_smaller_base(job);
     return;
   }
   if (job.state == ElasticState::kEnded) return;
@@ -135,6 +140,32 @@ void Engine::sync_base(ManagedJob& job, const JobRecord* record) {
     job.row.registered = false;
     apply(job, ElasticEvent::kBaseEnded, why);
   }
+}
+
+// Its owner gave nodes of the base up (scontrol update NumNodes=). The agent finds out when its
+// trainer dies, and registers anew with what is left.
+void Engine::follow_smaller_base(ManagedJob& job) {
+  const int gpus = job.record.gpus_allocated;
+  if (gpus <= 0 || gpus >= job.row.base_gpus || finished(job.state)) return;
+  const std::string why = fmt::format("its base has {} of its {} GPUs left: nodes were given up",
+                                      gpus, job.row.base_gpus);
+  log_info("job {}: {}", job.row.key.job_id, why);
+  job.row.base_gpus = gpus;
+  job.row.max_gpus = most_gpus(job.request, gpus, config_);
+  const std::vector<std::string>& nodes = job.record.nodes;
+  std::erase_if(job.registration.allocations, [&](const protocol::Allocation& allocation) {
+    return std::find(nodes.begin(), nodes.end(), allocation.host) == nodes.end();
+  });
+  persist(job);
+  // What was decided counts on the GPUs that are gone. An order that the agent has is left to it.
+  if (!job.ordered.empty()) return;
+  job.counts_as_failure = false;
+  if (job.state == ElasticState::kCompanionsPending) {
+    apply(job, ElasticEvent::kCompanionsFailed, why);
+  } else if (ordered(job.state)) {
+    apply(job, ElasticEvent::kSwitchFailed, why);
+  }
+  job.counts_as_failure = true;
 }
 
 void Engine::sync_companions(ManagedJob& job, const Index& index) {

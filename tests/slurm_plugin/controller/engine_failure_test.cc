@@ -273,6 +273,60 @@ TEST_F(EngineTest, AnAgentStartedAnewInItsJobGivesTheCompanionsUp) {
   EXPECT_EQ(held(id), 8);
 }
 
+// The controller went on counting a node of the base that the owner had given up: orders for more
+// GPUs than the agent's registration held, and a size that nothing agreed with.
+TEST_F(EngineTest, ANodeOfTheBaseThatItsOwnerGivesUpIsNoLongerCounted) {
+  begin(5);
+  const uint32_t id = rig.submit(1001, 16, 2);
+  rig.step(1);
+  TestAgent agent(rig, id);
+  agent.register_base();
+  agent.table({8, 16, 24, 32});
+  rig.stop_growing();
+  grow(id);
+  ASSERT_EQ(held(id), 32);
+
+  const int most_before = rig.job(id)->row.max_gpus;
+  rig.cluster.give_up_node(id, "n2");
+  rig.step(1);
+  EXPECT_EQ(rig.job(id)->row.base_gpus, 8);
+  EXPECT_EQ(held(id), 24);
+  const int most = rig.job(id)->row.max_gpus;
+  EXPECT_LT(most, most_before);
+  agent.register_base();  // as it has found out, with what is left
+  rig.start();            // and so it is stored
+  EXPECT_EQ(rig.job(id)->row.base_gpus, 8);
+  EXPECT_EQ(rig.job(id)->row.max_gpus, most);
+  rig.step(1);
+
+  // A job that waits for everything that is not the base's: the order names what is left.
+  const auto poll = agent.poll();
+  rig.submit(1002, 32, 4, false);
+  rig.step();
+  ASSERT_TRUE(poll->answered());
+  const protocol::Order order = order_of(*poll);
+  EXPECT_EQ(order.kind, protocol::OrderKind::kShrink);
+  EXPECT_EQ(gpus_of(order.allocations), 8);
+}
+
+TEST_F(EngineTest, AGrowthUnderWayIsGivenUpWhenTheBaseBecomesSmaller) {
+  begin(5);
+  const uint32_t id = rig.submit(1001, 16, 2);
+  rig.step(1);
+  TestAgent agent(rig, id);
+  agent.register_base();
+  agent.table({8, 16, 24, 32});
+  rig.step();
+  ASSERT_EQ(rig.state(id), "companions-pending");
+  rig.cluster.give_up_node(id, "n2");
+  rig.step(1);
+  ASSERT_EQ(rig.scalings().size(), 1u);
+  EXPECT_EQ(rig.scalings().front().outcome, "rolled-back");
+  EXPECT_NE(rig.scalings().front().reason.find("given up"), std::string::npos);
+  EXPECT_EQ(rig.job(id)->row.failures, 0);
+  EXPECT_EQ(rig.job(id)->row.base_gpus, 8);
+}
+
 TEST_F(EngineTest, AFullDiskStopsGrowthButNotGivingBack) {
   begin(3);
   const uint32_t id = steady_base();
