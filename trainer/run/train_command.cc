@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // flextrain-trainer train: opens the session, trains, and turns the outcome into an exit code.
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -23,6 +26,36 @@ namespace {
 // Longer than a trainer that was told to leave needs to save a small state; a dead node's locks may
 // outlive it on NFS, then the agent tries again.
 constexpr std::chrono::seconds kLockPatience{45};
+// A file system that has become read-only or stale is back when somebody has seen to it; until then
+// a trainer that gave up would cost the job.
+constexpr std::chrono::minutes kStoragePatience{10};
+constexpr std::chrono::milliseconds kStoragePoll{500};
+
+// A run has held this lock before, so that it is not the configuration that keeps this one out.
+bool may_pass(const std::string& lock_path) {
+  if (::access(lock_path.c_str(), W_OK) == 0) return true;
+  return errno != ENOENT && errno != EACCES && errno != EPERM && errno != ENOTDIR;
+}
+
+Result<FileLock> lock_checkpoint_dir(const std::string& dir) {
+  const std::string path = checkpoint_lock_path(dir);
+  const bool known = may_pass(path);
+  const auto end = std::chrono::steady_clock::now() + kStoragePatience;
+  for (bool told = false;; told = true) {
+    Result<FileLock> taken = FileLock::acquire(path, kLockPatience, stop_requested);
+    if (taken.ok() || taken.status().code() == StatusCode::kUnavailable ||
+        taken.status().code() == StatusCode::kAborted || !known ||
+        std::chrono::steady_clock::now() >= end) {
+      return taken;
+    }
+    if (!told) {
+      log_warning("checkpoint.dir: {}; waiting until it can be written, {} minutes at most",
+                  taken.status().message(), kStoragePatience.count());
+    }
+    if (stop_requested()) return aborted("told to stop while waiting for '{}'", path);
+    std::this_thread::sleep_for(kStoragePoll);
+  }
+}
 
 // Rank 0 takes the checkpoint directory for this run alone, tidies it and applies --fresh and
 // `resume`. That it can be written is found out here and not after hours, at the first save.
@@ -33,8 +66,7 @@ Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& opt
     return not_found("resume: '{}' holds no checkpoint; begin with `train`", config.checkpoint_dir);
   }
   RETURN_IF_ERROR(make_directories(config.checkpoint_dir).with_context("checkpoint.dir"));
-  Result<FileLock> taken =
-      FileLock::acquire(checkpoint_lock_path(config.checkpoint_dir), kLockPatience, stop_requested);
+  Result<FileLock> taken = lock_checkpoint_dir(config.checkpoint_dir);
   if (!taken.ok()) return taken.status().with_context("checkpoint.dir");
   lock.emplace(*std::move(taken));
   RETURN_IF_ERROR(clean_leftovers(files, config.checkpoint_dir));

@@ -125,6 +125,36 @@ TEST_F(TrainerTest, AStopThatCannotBeSaved) {
   }
 }
 
+// A checkpoint directory that could not be written at a (re)launch was taken for a wrong
+// configuration (exit code 78, never tried again): a file system that became read-only during a
+// switch ended the job. A file in the way stands for it: as root no mode would do.
+TEST_F(TrainerTest, AStartWaitsForTheStorageOfARunThatWasThereBefore) {
+  ASSERT_EQ(train("job", 0, "--set training.steps=4"), 0) << output_;
+  const std::string lock = path("job/checkpoints/.lock");
+  std::filesystem::rename(lock, lock + ".away");
+  ASSERT_TRUE(make_directories(lock).ok());
+  ChildProcess child(path("job"), mpirun(0) + " train job.toml");
+  ASSERT_TRUE(wait_until(kDeadline, [&] {
+    return child.output().find("waiting until it can be written") != std::string::npos;
+  })) << child.output();
+  std::filesystem::remove(lock);
+  std::filesystem::rename(lock + ".away", lock);
+  EXPECT_EQ(child.wait(kDeadline), 0) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("resuming from 'checkpoints/step-4'"));
+  EXPECT_EQ(last_step("job"), 8);
+
+  // A signal does not wait with it: the last checkpoint stands.
+  std::filesystem::rename(lock, lock + ".away");
+  ASSERT_TRUE(make_directories(lock).ok());
+  std::filesystem::remove(path("job/output.log"));  // it says what is waited for below
+  ChildProcess told(path("job"), mpirun(0) + " train job.toml --set training.steps=9");
+  ASSERT_TRUE(wait_until(kDeadline, [&] {
+    return told.output().find("waiting until it can be written") != std::string::npos;
+  })) << told.output();
+  told.signal(SIGUSR1);
+  EXPECT_EQ(told.wait(kDeadline), 85) << told.output();
+}
+
 // Periodic saves fail on every rank: one line, not one per rank; the next interval saves.
 TEST_F(TrainerTest, AFailedPeriodicSaveIsOneLineAndTriedAtTheNextInterval) {
   write_job(path("job"));
