@@ -84,43 +84,101 @@ ActionCosts action_costs(const PipelineCosts& costs, bool split_backward) {
   return result;
 }
 
-double makespan_lower_bound(const PipelineCosts& costs) {
-  const ScheduleShape& shape = costs.shape;
-  const auto chunk = [&](int position) -> const ChunkCosts& {
-    return costs.chunks[shape.stage_at(position)][shape.chunk_at(position)];
-  };
-  const auto hop = [&](int position) {  // between a position and the next
-    return shape.stage_at(position) == shape.stage_at(position + 1) ? 0.0
-                                                                    : chunk(position).transfer;
-  };
-  // Way in: from the first Forward on to the stage's first one. Way out: after the stage's last
-  // Backward those of the earlier chunks follow (a Recompute may be done before).
-  std::vector<double> in(shape.chunks(), 0), out(shape.chunks(), 0);
-  for (int at = 1; at < shape.chunks(); ++at) {
-    in[at] = in[at - 1] + chunk(at - 1).forward + hop(at - 1);
-    out[at] = out[at - 1] + chunk(at - 1).backward + hop(at - 1);
+namespace {
+
+// What every schedule of some costs must do, from the precedences and the memory caps of one stage.
+class StageBounds {
+ public:
+  explicit StageBounds(const PipelineCosts& costs) : costs_(costs), shape_(costs.shape) {
+    // Way in: from the first Forward on to a chunk's first one. Way out: after a chunk's Backward
+    // those of the earlier ones follow (a Recompute may be done before). Way round: from the end of
+    // a chunk's Forward to the begin of its Backward.
+    in_.assign(shape_.chunks(), 0);
+    out_ = round_ = in_;
+    for (int at = 1; at < shape_.chunks(); ++at) {
+      in_[at] = in_[at - 1] + chunk(at - 1).forward + hop(at - 1);
+      out_[at] = out_[at - 1] + chunk(at - 1).backward + hop(at - 1);
+    }
+    for (int at = shape_.last_position() - 1; at >= 0; --at) {
+      round_[at] = round_[at + 1] + chunk(at + 1).forward + chunk(at + 1).backward + 2 * hop(at);
+    }
   }
-  double bound = 0;
-  for (int stage = 0; stage < shape.stages; ++stage) {
+
+  double of_stage(int stage) const {
     double all = 0, before_wgrad = 0;
-    double way_in = std::numeric_limits<double>::infinity(), way_out = way_in;
-    for (int c = 0; c < shape.virtual_stages; ++c) {
-      const ChunkCosts& own = costs.chunks[stage][c];
+    double way_in = kNever, way_out = kNever, first_backward = kNever;
+    for (int c = 0; c < shape_.virtual_stages; ++c) {
+      const ChunkCosts& own = costs_.chunks[stage][c];
+      const int at = shape_.position(stage, c);
       before_wgrad += own.forward + own.backward + own.recompute;
       all += own.forward + own.backward + own.recompute + own.wgrad;
-      way_in = std::min(way_in, in[shape.position(stage, c)]);
-      way_out = std::min(way_out, out[shape.position(stage, c)]);
+      way_in = std::min(way_in, in_[at]);
+      way_out = std::min(way_out, out_[at]);
+      first_backward = std::min(first_backward, in_[at] + own.forward + round_[at]);
     }
-    bound = std::max({bound, way_in + all * shape.micro_batches,
-                      way_in + before_wgrad * shape.micro_batches + way_out});
+    const double m = shape_.micro_batches;
+    // Until the first Backward a stage has only Forwards (and Recomputes) to do, as many as fit.
+    const double early = std::min(early_work(stage), first_backward - way_in);
+    double bound = std::max({way_in + all * m, way_in + before_wgrad * m + way_out,
+                             first_backward - early + all * m,
+                             first_backward - early + before_wgrad * m + way_out});
+    if (costs_.memory_cap.empty()) return bound;
+    // Memory times time: every micro-batch holds its activation for the way round at least.
+    double area = 0;
+    for (int c = 0; c < shape_.virtual_stages; ++c) {
+      const ChunkCosts& own = costs_.chunks[stage][c];
+      const int at = shape_.position(stage, c);
+      const double stay = own.forward + round_[at] + own.backward;
+      area += own.activation * stay;
+      // As many at once as fit: the Forward of the next one waits for a Backward.
+      const double fit = std::floor(costs_.memory_cap[stage] / own.activation + kSlack);
+      if (own.activation <= 0 || !(fit >= 1) || fit >= m) continue;
+      const double turns = std::floor((m - 1) / fit), rest = m - turns * fit;
+      bound = std::max(bound, in_[at] + turns * stay + out_[at] +
+                                  std::max(stay, rest * (own.forward + own.backward)));
+    }
+    return std::max(bound, way_in + area * m / (costs_.memory_cap[stage] * (1 + kSlack)) + way_out);
   }
-  // One micro-batch through the whole pipeline and back.
-  double path = 0;
-  for (int at = 0; at < shape.chunks(); ++at) {
-    path += chunk(at).forward + chunk(at).backward;
-    if (at > 0) path += 2 * hop(at - 1);
+
+  double one_micro_batch() const { return chunk(0).forward + round_[0] + chunk(0).backward; }
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  static constexpr double kSlack = 1e-6;  // caps are kept up to rounding
+
+  const ChunkCosts& chunk(int position) const {
+    return costs_.chunks[shape_.stage_at(position)][shape_.chunk_at(position)];
   }
-  return std::max(bound, path);
+  double hop(int position) const {  // between a position and the next
+    return shape_.stage_at(position) == shape_.stage_at(position + 1) ? 0.0
+                                                                      : chunk(position).transfer;
+  }
+
+  double early_work(int stage) const {
+    double all = 0, most_per_byte = 0;
+    for (const ChunkCosts& own : costs_.chunks[stage]) {
+      const double work = own.forward + own.recompute;
+      all += work * shape_.micro_batches;
+      most_per_byte = std::max(most_per_byte, own.activation > 0 ? work / own.activation : kNever);
+    }
+    if (costs_.memory_cap.empty()) return all;
+    return std::min(all, costs_.memory_cap[stage] * (1 + kSlack) * most_per_byte);
+  }
+
+  const PipelineCosts& costs_;
+  const ScheduleShape& shape_;
+  std::vector<double> in_, out_, round_;  // per position
+};
+
+}  // namespace
+
+double makespan_lower_bound(const PipelineCosts& costs) {
+  const StageBounds bounds(costs);
+  double bound = bounds.one_micro_batch();
+  for (int stage = 0; stage < costs.shape.stages; ++stage) {
+    bound = std::max(bound, bounds.of_stage(stage));
+  }
+  return bound;
 }
 
 }  // namespace flextrain::planner

@@ -106,26 +106,27 @@ double busy_share(const ScheduleReport& report) {
   return busy / (end_of(report) * static_cast<double>(std::max<size_t>(report.timeline.size(), 1)));
 }
 
-std::string schedule_as_text(const ScheduleReport& report, int columns) {
+std::string schedule_as_text(const ScheduleReport& report, int columns, double end) {
   columns = std::clamp(columns, 10, 10000);
   // Two characters for the shortest computation when there is room, else what fits.
-  const double unit = std::max(shortest_compute(report) / 2, end_of(report) / columns);
+  const double unit =
+      end > 0 ? end / columns : std::max(shortest_compute(report) / 2, end_of(report) / columns);
   const auto column = [&](double time) { return static_cast<size_t>(std::lround(time / unit)); };
   const size_t width = column(report.makespan);
   std::string text;
   for (size_t stage = 0; stage < report.timeline.size(); ++stage) {
     std::string row(width, '.');
     for (const TimedAction& timed : report.timeline[stage]) {
-      const size_t begin = column(timed.begin), end = std::min(column(timed.end), width);
-      if (end <= begin) continue;
+      const size_t begin = column(timed.begin), stop = std::min(column(timed.end), width);
+      if (stop <= begin) continue;
       if (is_transfer(timed.action.kind)) {
         const bool forward = timed.action.kind == ActionKind::kSendForward ||
                              timed.action.kind == ActionKind::kRecvForward;
-        row.replace(begin, end - begin, end - begin, forward ? '>' : '<');
+        row.replace(begin, stop - begin, stop - begin, forward ? '>' : '<');
       } else if (is_compute(timed.action.kind)) {
-        row.replace(begin, end - begin, end - begin, '-');
+        row.replace(begin, stop - begin, stop - begin, '-');
         row[begin] = letter(timed.action);
-        if (end - begin > 1) {
+        if (stop - begin > 1) {
           row[begin + 1] = static_cast<char>('0' + timed.action.micro_batch % 10);
         }
       }
@@ -135,23 +136,20 @@ std::string schedule_as_text(const ScheduleReport& report, int columns) {
   return text;
 }
 
-std::string schedule_as_svg(const ScheduleReport& report, const std::string& title) {
-  constexpr double kRow = 24, kGap = 4, kLeft = 70, kTop = 34, kWidth = 1100;
-  const double scale = kWidth / end_of(report);
-  const double height = kTop + static_cast<double>(report.timeline.size()) * (kRow + kGap) + 30;
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"11\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"{:.0f}\" y=\"20\" font-size=\"14\">{}</text>\n",
-      kLeft + kWidth + 20, height, kLeft, escaped(title));
-  for (size_t stage = 0; stage < report.timeline.size(); ++stage) {
-    const double y = kTop + static_cast<double>(stage) * (kRow + kGap);
+namespace {
+
+constexpr double kRow = 24, kGap = 4, kLeft = 70, kTop = 34, kWidth = 1100;
+
+void add_panel(const Drawing& drawing, double top, double scale, std::string& svg) {
+  svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" font-size=\"14\">{}</text>\n", kLeft,
+                     top + 20, escaped(drawing.title));
+  for (size_t stage = 0; stage < drawing.report.timeline.size(); ++stage) {
+    const double y = top + kTop + static_cast<double>(stage) * (kRow + kGap);
     svg += fmt::format(
         "<text x=\"8\" y=\"{:.1f}\">stage {}</text>\n"
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f0f0f0\"/>\n",
         y + 16, stage, kLeft, y, kWidth, kRow);
-    for (const TimedAction& timed : report.timeline[stage]) {
+    for (const TimedAction& timed : drawing.report.timeline[stage]) {
       const double width = (timed.end - timed.begin) * scale;
       if (width <= 0) continue;
       const Action& action = timed.action;
@@ -168,6 +166,31 @@ std::string schedule_as_svg(const ScheduleReport& report, const std::string& tit
       }
     }
   }
+}
+
+double panel_height(const Drawing& drawing) {
+  return kTop + static_cast<double>(drawing.report.timeline.size()) * (kRow + kGap);
+}
+
+}  // namespace
+
+std::string schedules_as_svg(const std::vector<Drawing>& drawings) {
+  double height = 30, end = 0;
+  for (const Drawing& drawing : drawings) {
+    height += panel_height(drawing);
+    end = std::max(end, end_of(drawing.report));
+  }
+  const double scale = kWidth / std::max(end, 1e-300);
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+      kLeft + kWidth + 20, height);
+  double top = 0;
+  for (const Drawing& drawing : drawings) {
+    add_panel(drawing, top, scale, svg);
+    top += panel_height(drawing);
+  }
   const double legend = height - 12;
   double x = kLeft;
   for (const ActionKind kind : {ActionKind::kForward, ActionKind::kBackward, ActionKind::kWgrad,
@@ -182,37 +205,39 @@ std::string schedule_as_svg(const ScheduleReport& report, const std::string& tit
     x += 100;
   }
   svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.1f}\">odd chunks paler; {:.6g} s in all</text>\n",
-                     x, legend, report.makespan);
+                     x, legend, end);
   return svg + "</svg>\n";
 }
 
-std::string schedule_as_chrome_trace(const ScheduleReport& report,
-                                     const std::string& process_name) {
+std::string schedules_as_chrome_trace(const std::vector<Drawing>& drawings) {
   Json events = Json::array();
-  events.push_back(
-      {{"name", "process_name"}, {"ph", "M"}, {"pid", 0}, {"args", {{"name", process_name}}}});
-  for (size_t stage = 0; stage < report.timeline.size(); ++stage) {
-    events.push_back({{"name", "thread_name"},
-                      {"ph", "M"},
-                      {"pid", 0},
-                      {"tid", stage},
-                      {"args", {{"name", fmt::format("stage {}", stage)}}}});
-    for (const TimedAction& timed : report.timeline[stage]) {
-      if (timed.end <= timed.begin) continue;
-      const Action& action = timed.action;
-      events.push_back(
-          {{"name", fmt::format("{} {}", action_kind_name(action.kind), action.micro_batch)},
-           {"cat", action_kind_name(action.kind)},
-           {"ph", "X"},
-           {"ts", timed.begin * 1e6},
-           {"dur", (timed.end - timed.begin) * 1e6},
-           {"pid", 0},
-           {"tid", stage},
-           {"args",
-            {{"micro_batch", action.micro_batch},
-             {"chunk", action.chunk},
-             {"peer", action.peer},
-             {"slot", action.slot}}}});
+  for (size_t process = 0; process < drawings.size(); ++process) {
+    const auto& [report, title] = drawings[process];
+    events.push_back(
+        {{"name", "process_name"}, {"ph", "M"}, {"pid", process}, {"args", {{"name", title}}}});
+    for (size_t stage = 0; stage < report.timeline.size(); ++stage) {
+      events.push_back({{"name", "thread_name"},
+                        {"ph", "M"},
+                        {"pid", process},
+                        {"tid", stage},
+                        {"args", {{"name", fmt::format("stage {}", stage)}}}});
+      for (const TimedAction& timed : report.timeline[stage]) {
+        if (timed.end <= timed.begin) continue;
+        const Action& action = timed.action;
+        events.push_back(
+            {{"name", fmt::format("{} {}", action_kind_name(action.kind), action.micro_batch)},
+             {"cat", action_kind_name(action.kind)},
+             {"ph", "X"},
+             {"ts", timed.begin * 1e6},
+             {"dur", (timed.end - timed.begin) * 1e6},
+             {"pid", process},
+             {"tid", stage},
+             {"args",
+              {{"micro_batch", action.micro_batch},
+               {"chunk", action.chunk},
+               {"peer", action.peer},
+               {"slot", action.slot}}}});
+      }
     }
   }
   const Json document = {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "planner/scale_table.h"
@@ -21,10 +22,17 @@ Result<ScheduleReport> simulate_pipeline(const StepProfile& profile, const Plan&
 // Share of all stages' time until the last one ends that is spent computing, 0 … 1.
 double busy_share(const ScheduleReport& report);
 
-// At most `columns` characters of time; one unit is chosen so that everything fits.
-std::string schedule_as_text(const ScheduleReport& report, int columns);
-std::string schedule_as_svg(const ScheduleReport& report, const std::string& title);
-// Complete JSON document; times in microseconds, as the format wants.
-std::string schedule_as_chrome_trace(const ScheduleReport& report, const std::string& process_name);
+// At most `columns` characters of time; one unit is chosen so that everything fits, or `end`
+// seconds are (so that two drawings have one scale).
+std::string schedule_as_text(const ScheduleReport& report, int columns, double end = 0);
+
+struct Drawing {
+  ScheduleReport report;
+  std::string title;
+};
+// One below the other, on one time scale.
+std::string schedules_as_svg(const std::vector<Drawing>& drawings);
+// Complete JSON document, a process per drawing; times in microseconds, as the format wants.
+std::string schedules_as_chrome_trace(const std::vector<Drawing>& drawings);
 
 }  // namespace flextrain::planner

@@ -66,7 +66,7 @@ struct MadeSchedule {
   ScheduleShape shape;
   bool split_backward = false;
   ScheduleReport report;   // under the costs it was made for
-  double lower_bound = 0;  // no schedule of this shape is shorter, whatever its memory
+  double lower_bound = 0;  // no schedule of this shape that keeps the caps is shorter
 };
 
 // kInvalidArgument: bad costs, a family that does not fit the shape (v-shape needs order kV and two
@@ -80,8 +80,8 @@ Result<Schedule> make_actions(ScheduleFamily family, const PipelineCosts& costs)
 // for another name; "explicit" is not asked here.
 Result<ScheduleFamily> parse_plan_schedule(std::string_view name);
 
-// Seconds that every schedule of these costs takes at least: over the stages, the shortest way in,
-// all its work, and the shortest way out of the last micro-batch.
+// Seconds that every schedule that keeps the caps takes at least: over the stages, the way in, all
+// its work and the way out of the last micro-batch; and the waits that a cap forces.
 double makespan_lower_bound(const PipelineCosts& costs);
 
 }  // namespace flextrain::planner

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <queue>
+#include <utility>
 
 #include "planner/list_scheduler.h"
 #include "planner/order_run.h"
@@ -15,21 +16,31 @@ namespace {
 constexpr double kSlack = 1e-9;
 constexpr int64_t kAskEvery = 64;         // expansions between two looks at the clock
 constexpr size_t kMostOpenNodes = 50000;  // memory of the best-first search
+constexpr int64_t kProofPlacements = 100000;
 
 bool shorter(double a, double b) { return a < b * (1 - kSlack); }
 
 class Search {
  public:
   Search(const PipelineCosts& costs, const SearchOptions& options)
-      : costs_(costs), options_(options), bound_(makespan_lower_bound(costs)) {}
+      : costs_(costs),
+        options_(options),
+        bound_(makespan_lower_bound(costs)),
+        budget_(options.max_expansions) {}
 
   Result<SearchResult> run() {
     RETURN_IF_ERROR(start());
     if (!at_bound()) {
       if (options_.method == SearchMethod::kBestFirst) {
         RETURN_IF_ERROR(best_first());
+        if (small() && !at_bound()) {
+          const int64_t nodes = result_.expansions;
+          budget_ = nodes + kProofPlacements;
+          prove();
+          result_.expansions = nodes;
+        }
       } else {
-        for (const bool split : {true, false}) depth_first(split);
+        prove();
       }
     }
     result_.best.lower_bound = bound_;
@@ -39,8 +50,12 @@ class Search {
 
  private:
   bool at_bound() const { return !shorter(bound_, result_.best.report.makespan); }
+  // Few enough computations for a depth-first search to try all orders in a moment.
+  bool small() const {
+    return costs_.shape.chunks() * costs_.shape.micro_batches <= 16 && options_.max_expansions > 0;
+  }
   bool may_go_on() {
-    if (at_bound() || result_.expansions >= options_.max_expansions) return false;
+    if (at_bound() || result_.expansions >= budget_) return false;
     if (options_.out_of_time && result_.expansions % kAskEvery == 0 && options_.out_of_time()) {
       stopped_ = true;
     }
@@ -68,7 +83,7 @@ class Search {
       found = true;
     }
     if (!found) return refused;
-    result_.progress.push_back({0, result_.best.report.makespan});
+    result_.progress.push_back({0, result_.best.report.makespan, bound_});
     return {};
   }
 
@@ -86,7 +101,7 @@ class Search {
     result_.best.report = std::move(report);
     result_.best.family = ScheduleFamily::kSearched;
     result_.best.split_backward = split;
-    result_.progress.push_back({result_.expansions, result_.best.report.makespan});
+    result_.progress.push_back({result_.expansions, result_.best.report.makespan, bound_});
     return {};
   }
 
@@ -154,6 +169,26 @@ class Search {
   }
 
   // --- Algorithm 1 ---
+
+  // Both kinds of backward. When everything has been tried, nothing ends before the best known or
+  // before what an order that was found ends at on the time line, on which a hop keeps nobody busy.
+  // A Recompute is only tried right before its Backward, so with one nothing is proved.
+  void prove() {
+    const bool before = std::exchange(result_.exhausted, false);
+    for (const bool split : {true, false}) depth_first(split);
+    const bool tried_all = result_.exhausted;
+    result_.exhausted |= before;
+    if (!tried_all) return;
+    for (const auto& row : costs_.chunks) {
+      for (const ChunkCosts& chunk : row) {
+        if (chunk.recompute > 0) return;
+      }
+    }
+    const double proved = std::min(result_.best.report.makespan * (1 - kSlack), least_complete_);
+    if (proved <= bound_) return;
+    bound_ = proved;
+    result_.progress.push_back({result_.expansions, result_.best.report.makespan, bound_});
+  }
 
   struct Ready {
     double start = 0;
@@ -281,6 +316,8 @@ class Search {
       if (!place(state, node, split, level.placed)) continue;
       ++result_.expansions;
       if (levels.size() == nodes) {
+        least_complete_ =
+            std::min(least_complete_, *std::max_element(state.free.begin(), state.free.end()));
         if (!consider(state.orders, split).ok()) return;
         take_back(state, level.placed, split);
         continue;
@@ -350,7 +387,9 @@ class Search {
 
   const PipelineCosts& costs_;
   const SearchOptions& options_;
-  const double bound_;
+  double bound_;
+  int64_t budget_;                                                   // expansions
+  double least_complete_ = std::numeric_limits<double>::infinity();  // depth-first
   bool stopped_ = false, exhausted_split_ = false;
   SearchResult result_;
 };
@@ -367,10 +406,11 @@ Result<SearchResult> search_schedule(const PipelineCosts& costs, const SearchOpt
 }
 
 std::string search_summary(const SearchResult& result) {
-  return fmt::format("makespan {:g} (lower bound {:g}{}) after {} expansions, {}",
-                     result.best.report.makespan, result.best.lower_bound,
-                     result.optimal ? ", optimal" : "", result.expansions,
-                     family_name(result.best.family));
+  const double makespan = result.best.report.makespan, bound = result.best.lower_bound;
+  return fmt::format(
+      "makespan {:g} (lower bound {:g}, {}) after {} expansions, {}", makespan, bound,
+      result.optimal ? "optimal" : fmt::format("gap {:.1f} %", 100 * (makespan / bound - 1)),
+      result.expansions, family_name(result.best.family));
 }
 
 }  // namespace flextrain::planner

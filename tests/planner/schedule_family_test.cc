@@ -95,7 +95,7 @@ TEST(ScheduleFamily, RandomCostsPassTheChecker) {
   std::mt19937 random(20260);
   std::lognormal_distribution<double> cost(0.0, 0.7);
   std::uniform_real_distribution<double> share(0.0, 1.0);
-  int schedules = 0, refused = 0;
+  int schedules = 0, refused = 0, searched = 0;
   for (int round = 0; round < 60; ++round) {
     ScheduleShape shape;
     const bool large = round % 15 == 0;
@@ -142,7 +142,22 @@ TEST(ScheduleFamily, RandomCostsPassTheChecker) {
         EXPECT_LE(schedule->report.peak_memory[stage], costs.memory_cap[stage] * (1 + 1e-9));
       }
     }
+    if (large || shape.chunks() * shape.micro_batches > 60) continue;
+    const auto found = search_schedule(costs, {SearchMethod::kBestFirst, 20, {}});
+    if (!found.ok()) {
+      EXPECT_EQ(found.status().code(), StatusCode::kResourceExhausted);
+      continue;
+    }
+    ++searched;
+    const auto report =
+        check_schedule(found->best.actions, shape, action_costs(costs, found->best.split_backward));
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_GE(report->makespan, found->best.lower_bound * (1 - 1e-9));
+    for (size_t stage = 0; stage < costs.memory_cap.size(); ++stage) {
+      EXPECT_LE(report->peak_memory[stage], costs.memory_cap[stage] * (1 + 1e-9));
+    }
   }
+  EXPECT_GT(searched, 10);
   EXPECT_GT(schedules, 150);
   EXPECT_GT(refused, 10);
 }
@@ -262,6 +277,28 @@ TEST(ScheduleSearch, NeverWorseThanAClosedFormUnderTheSameCaps) {
   EXPECT_GT(improved, 0);
 }
 
+// A cap makes stages wait, and the bound knows how long; trying everything proves the rest.
+TEST(ScheduleSearch, TheLowerBoundTightens) {
+  PipelineCosts costs = unit_costs(4, 1, 8);
+  const double free = makespan_lower_bound(costs);
+  EXPECT_DOUBLE_EQ(free, 27000);
+  costs.memory_cap.assign(4, 1);  // one micro-batch at a time: 8 times 4 stages there and back
+  EXPECT_NEAR(makespan_lower_bound(costs), 8 * 8000, 1);
+  EXPECT_NEAR(made(ScheduleFamily::kMemoryMin, costs).report.makespan, 8 * 12000, 1);
+  costs.memory_cap.assign(4, 2);
+  EXPECT_GT(makespan_lower_bound(costs), free);
+
+  // Small enough to try all orders.
+  PipelineCosts small = unit_costs(2, 1, 3);
+  small.chunks[1][0].forward = 1700;
+  small.chunks[0][0].wgrad = 400;
+  const auto found = search_schedule(small, {});
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->optimal) << search_summary(*found);
+  EXPECT_GT(found->best.lower_bound, makespan_lower_bound(small) * (1 - 1e-9));
+  EXPECT_THAT(search_summary(*found), HasSubstr("optimal"));
+}
+
 TEST(ScheduleSearch, StopsWhenTheCallersTimeIsUp) {
   PipelineCosts costs = unit_costs(4, 1, 8);
   costs.chunks[1][0].forward = 1700;
@@ -279,10 +316,10 @@ TEST(ScheduleDraw, ShowsEveryStage) {
             "  0 |F0F1F2....B0W0B1W1B2W2|\n"
             "  1 |..F0F1..B0F2B1W0B2W1W2|\n"
             "  2 |....F0B0F1B1F2B2W0W1W2|\n");
-  const std::string svg = schedule_as_svg(schedule.report, "a <b> & \"c\"");
+  const std::string svg = schedules_as_svg({{schedule.report, "a <b> & \"c\""}});
   EXPECT_THAT(svg, HasSubstr("a &lt;b&gt; &amp; &quot;c&quot;"));
   EXPECT_THAT(svg, HasSubstr("Wgrad 2"));
-  const auto trace = parse_json(schedule_as_chrome_trace(schedule.report, "p"), "trace");
+  const auto trace = parse_json(schedules_as_chrome_trace({{schedule.report, "p"}}), "trace");
   ASSERT_TRUE(trace.ok());
   // 3 stages x 3 micro-batches x F, B, W and the names.
   EXPECT_EQ((*trace)["traceEvents"].size(), 27u + 4u);

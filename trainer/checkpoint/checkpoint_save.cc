@@ -69,7 +69,7 @@ Result<std::string> commit(FileSystem& files, const std::string& temp, const std
   manifest.data_hash = meta.data_hash;
   manifest.config = config;
   manifest.plan = plan;
-  ASSIGN_OR_RETURN(manifest.layers, merge_tables(files, temp, tables, config.model.layers + 2));
+  ASSIGN_OR_RETURN(manifest.layers, merge_tables(files, temp, tables, num_layers(config.model)));
   manifest.digest = state_digest(manifest.layers, manifest.cursor);
   RETURN_IF_ERROR(write_synced(files, temp + "/manifest.json", manifest_to_text(manifest)));
   RETURN_IF_ERROR(files.sync_directory(temp));

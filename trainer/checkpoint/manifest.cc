@@ -93,9 +93,9 @@ Result<Manifest> manifest_from_text(std::string_view text) {
     }
     manifest.layers.push_back(std::move(entry));
   }
-  if (static_cast<int>(manifest.layers.size()) != manifest.config.model.layers + 2) {
+  if (static_cast<int>(manifest.layers.size()) != num_layers(manifest.config.model)) {
     return data_loss("manifest.json lists {} layers, the model has {}", manifest.layers.size(),
-                     manifest.config.model.layers + 2);
+                     num_layers(manifest.config.model));
   }
   return manifest;
 }

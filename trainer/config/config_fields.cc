@@ -80,6 +80,7 @@ std::vector<ConfigField> config_fields(TrainConfig& c) {
       {"model", "norm_eps", &m.norm_eps, 0, 1, true},
       {"model", "tied_head", &m.tied_head},
       {"model", "init_std", &m.init_std, 0, 10, true},
+      {"model", "mtp_num_layers", &m.mtp_num_layers, 0, 16},
 
       {"optimizer", "learning_rate", &o.learning_rate, 0, 100, true},
       {"optimizer", "min_learning_rate", &o.min_learning_rate, 0, 100},
@@ -96,11 +97,14 @@ std::vector<ConfigField> config_fields(TrainConfig& c) {
       {"training", "global_batch", &c.global_batch, 1, 1 << 24},
       {"training", "micro_batch_size", &c.micro_batch_size, 1, 1 << 20},
       {"training", "accumulation_scale", &c.accumulation_scale, 1, 60},
+      {"training", "mtp_loss_scaling_factor", &c.mtp_loss_scaling_factor, 0, 1000},
 
       {"parallel", "pipeline_parallel", &c.pipeline_parallel, 0, 1 << 20},
       {"parallel", "data_parallel", &c.data_parallel, 0, 1 << 20},
       {"parallel", "virtual_stages", &c.virtual_stages, 1, 1 << 10},
       {"parallel", "schedule", &c.schedule},
+      {"parallel", "memory_cap_bytes", &c.memory_cap_bytes, 0, kMaxCount},
+      {"parallel", "no_ops", &c.no_ops},
 
       {"data", "text", &c.text_path},
       {"data", "tokens", &c.tokens_path},
@@ -220,11 +224,10 @@ Status validate_config(const TrainConfig& c) {
         "optimizer.min_learning_rate ({}) must not be above optimizer.learning_rate ({})",
         c.optimizer.min_learning_rate, c.optimizer.learning_rate);
   }
-  if (!planner::parse_plan_schedule(c.schedule).ok()) {
+  if (c.schedule != "searched" && !planner::parse_plan_schedule(c.schedule).ok()) {
     return invalid_argument(
-        "parallel.schedule must be \"1f1b\", \"gpipe\", \"memory-min\", \"zb-1p\" or \"v-shape\", "
-        "not "
-        "\"{}\"",
+        "parallel.schedule must be \"1f1b\", \"gpipe\", \"memory-min\", \"zb-1p\", \"v-shape\" or "
+        "\"searched\", not \"{}\"",
         c.schedule);
   }
   if (c.schedule == "v-shape" && c.virtual_stages > 2) {
@@ -233,9 +236,16 @@ Status validate_config(const TrainConfig& c) {
         "two chunks per stage",
         c.virtual_stages);
   }
-  if (c.pipeline_parallel > m.layers) {
-    return invalid_argument("parallel.pipeline_parallel ({}) must not be above model.layers ({})",
-                            c.pipeline_parallel, m.layers);
+  if (c.pipeline_parallel > m.layers + m.mtp_num_layers) {
+    return invalid_argument(
+        "parallel.pipeline_parallel ({}) must not be above model.layers ({}){}",
+        c.pipeline_parallel, m.layers,
+        m.mtp_num_layers > 0 ? fmt::format(" + model.mtp_num_layers ({})", m.mtp_num_layers) : "");
+  }
+  if (m.mtp_num_layers >= m.sequence) {
+    return invalid_argument(
+        "model.mtp_num_layers ({}) must be below model.sequence ({}): nothing lies further ahead",
+        m.mtp_num_layers, m.sequence);
   }
   if (c.virtual_stages > 1 && c.pipeline_parallel == 1) {
     return invalid_argument("parallel.virtual_stages ({}) needs parallel.pipeline_parallel above 1",
@@ -252,9 +262,9 @@ Status validate_config(const TrainConfig& c) {
   }
   if (c.checkpoint_dir.empty()) return invalid_argument("checkpoint.dir must not be empty");
   if (c.output_dir.empty()) return invalid_argument("output.dir must not be empty");
-  if (c.slow_layer > m.layers + 1) {
+  if (c.slow_layer >= num_layers(m)) {
     return invalid_argument("injection.slow_layer ({}) must be a layer id from 0 to {}",
-                            c.slow_layer, m.layers + 1);
+                            c.slow_layer, num_layers(m) - 1);
   }
   return {};
 }

@@ -23,7 +23,12 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   bool tied_head = false;  // LM head shares the embedding matrix
   double init_std = 0.02;
+  int mtp_num_layers = 0;  // depths of multi-token prediction (DeepSeek-V3); 0 = none
 };
+// Global layers, ids 0 … num_layers - 1 (planner/plan.h).
+inline int num_layers(const ModelConfig& model) {
+  return planner::num_layers(model.layers, model.mtp_num_layers);
+}
 
 struct OptimizerConfig {  // AdamW, linear warm-up then cosine decay, both over consumed samples
   double learning_rate = 3e-4, min_learning_rate = 3e-5;
@@ -38,15 +43,19 @@ struct TrainConfig {
   planner::Numerics numerics = planner::Numerics::kExact;
   uint64_t seed = 1;
   int64_t steps = 100;
-  int global_batch = 8;         // sequences per step
-  int micro_batch_size = 1;     // sequences; the accumulation unit of `exact`
-  int accumulation_scale = 44;  // S of the fixed-point gradients: fits a token-mean loss
+  int global_batch = 8;                  // sequences per step
+  int micro_batch_size = 1;              // sequences; the accumulation unit of `exact`
+  int accumulation_scale = 44;           // S of the fixed-point gradients: fits a token-mean loss
+  double mtp_loss_scaling_factor = 0.1;  // of the mean of the MTP depths' losses
 
   // [parallel]: used only where no Plan is given (no agent, no --plan)
   int pipeline_parallel = 0;  // 0 = as many as there are ranks
   int data_parallel = 0;      // 0 = ranks / pipeline_parallel
   int virtual_stages = 1;
   std::string schedule = "1f1b";
+  // Per rank, everything on it; 0 = none. The schedule is then made from a profile to keep it.
+  int64_t memory_cap_bytes = 0;
+  bool no_ops = true;  // false: every chunk must hold a layer
 
   // [data]
   std::string text_path;        // UTF-8 text, one document per blank-line-separated block

@@ -24,55 +24,23 @@ Result<std::unique_ptr<ChunkExecutor>> ChunkExecutor::make(Backend& backend,
 }
 
 Status ChunkExecutor::allocate(const planner::Plan& plan, const RankLayout& layout) {
-  const planner::LayerId head = head_layer(config_.model);
   total_micro_batches_ = layout.total_micro_batches;
   LayerMath::Kinds kinds;
   for (const RankChunk& chunk : layout.chunks)
     for (planner::LayerId layer : chunk.layers) {
-      kinds.block |= layer > 0 && layer < head;
-      kinds.head |= layer == head;
+      const LayerKind kind = layer_kind(config_.model, layer);
+      kinds.block |= is_block(kind);
+      kinds.head |= has_loss(kind);
+      kinds.mtp |= kind == LayerKind::kMtpBlock;
     }
   ASSIGN_OR_RETURN(math_,
                    LayerMath::make(backend_, config_.model, config_.micro_batch_size, kinds));
 
-  split_backward_ = layout.split_backward;
-  int64_t region = 0, workspace = 0, again = 0;
-  for (const RankChunk& chunk : layout.chunks) {
-    std::vector<LayerPlace> places;
-    int64_t offset = 0, waiting = 0;
-    for (planner::LayerId layer : chunk.layers) {
-      LayerPlace place;
-      place.layer = layer;
-      place.is_block = layer > 0 && layer < head;
-      // Embedding and head keep next to nothing; only blocks are worth computing twice.
-      if (place.is_block) place.recompute = plan.recompute[static_cast<size_t>(layer)];
-      place.out_offset = offset;
-      if (layer != head) offset += math_->activation_size();
-      place.saved_offset = offset;
-      place.saved_size = math_->saved_size(layer, place.recompute);
-      offset += place.saved_size;
-      place.again_offset = waiting;
-      place.again_size = math_->again_size(layer, place.recompute);
-      waiting += place.again_size;
-      place.kept_offset = waiting;
-      if (place.is_block && split_backward_) waiting += math_->block_kept_size();
-      again = std::max(again, place.again_size);
-      places.push_back(place);
-    }
-    region = std::max(region, offset);
-    workspace = std::max(workspace, waiting);
-    chunks_.push_back(std::move(places));
-  }
-  slots_.resize(static_cast<size_t>(std::max(1, layout.slots)));
-  for (Slot& slot : slots_) {
-    ASSIGN_OR_RETURN(slot.input, backend_.allocate(DType::kFloat32, math_->activation_size()));
-    ASSIGN_OR_RETURN(slot.gradient, backend_.allocate(DType::kFloat32, math_->activation_size()));
-    ASSIGN_OR_RETURN(slot.region, backend_.allocate(DType::kFloat32, region));
-  }
-  workspaces_.resize(static_cast<size_t>(layout.workspaces));
-  for (Tensor& tensor : workspaces_) {
-    ASSIGN_OR_RETURN(tensor, backend_.allocate(DType::kFloat32, workspace));
-  }
+  place_layers(plan, layout);
+  RETURN_IF_ERROR(make_room(layout));
+  int64_t again = 0;
+  for (const auto& chunk : chunks_)
+    for (const LayerPlace& place : chunk) again = std::max(again, place.again_size);
   ASSIGN_OR_RETURN(again_, backend_.allocate(DType::kFloat32, again));
   ASSIGN_OR_RETURN(tokens_, backend_.allocate(DType::kInt32, math_->rows()));
   ASSIGN_OR_RETURN(targets_, backend_.allocate(DType::kInt32, math_->rows()));
@@ -80,9 +48,64 @@ Status ChunkExecutor::allocate(const planner::Plan& plan, const RankLayout& layo
   ASSIGN_OR_RETURN(status_, backend_.allocate(DType::kInt64, 1));
   host_tokens_.resize(static_cast<size_t>(math_->rows()));
   host_row_loss_.resize(static_cast<size_t>(math_->rows()));
-  touched_.assign(static_cast<size_t>(head) + 1, false);
+  touched_.assign(static_cast<size_t>(num_layers(config_.model)), false);
   wgrad_touched_ = head_touched_ = touched_;
   return {};
+}
+
+void ChunkExecutor::place_layers(const planner::Plan& plan, const RankLayout& layout) {
+  split_backward_ = layout.split_backward;
+  chunks_.clear();
+  region_size_ = workspace_size_ = 0;
+  for (const RankChunk& chunk : layout.chunks) {
+    std::vector<LayerPlace> places;
+    int64_t offset = 0, waiting = 0;
+    for (planner::LayerId layer : chunk.layers) {
+      LayerPlace place;
+      place.layer = layer;
+      place.kind = layer_kind(config_.model, layer);
+      place.depth = mtp_depth(config_.model, layer);
+      // Embedding and head keep next to nothing; only blocks are worth computing twice.
+      if (is_block(place.kind)) place.recompute = plan.recompute[static_cast<size_t>(layer)];
+      place.out_offset = offset;
+      if (!has_loss(place.kind)) offset += math_->activation_size();
+      place.saved_offset = offset;
+      place.saved_size = math_->saved_size(layer, place.recompute);
+      offset += place.saved_size;
+      place.again_offset = waiting;
+      place.again_size = math_->again_size(layer, place.recompute);
+      waiting += place.again_size;
+      place.kept_offset = waiting;
+      if (is_block(place.kind) && split_backward_) waiting += kept_size(place);
+      places.push_back(place);
+    }
+    region_size_ = std::max(region_size_, offset);
+    workspace_size_ = std::max(workspace_size_, waiting);
+    chunks_.push_back(std::move(places));
+  }
+}
+
+// Slots and workspaces stay for the next schedule; only what it needs beyond them is new.
+Status ChunkExecutor::make_room(const RankLayout& layout) {
+  const auto slots = static_cast<size_t>(std::max(1, layout.slots));
+  while (slots_.size() < slots) {
+    Slot slot;
+    ASSIGN_OR_RETURN(slot.input, backend_.allocate(DType::kFloat32, math_->activation_size()));
+    ASSIGN_OR_RETURN(slot.gradient, backend_.allocate(DType::kFloat32, math_->activation_size()));
+    ASSIGN_OR_RETURN(slot.region, backend_.allocate(DType::kFloat32, region_size_));
+    slots_.push_back(slot);
+  }
+  workspaces_.resize(std::max(workspaces_.size(), static_cast<size_t>(layout.workspaces)));
+  for (Tensor& tensor : workspaces_) {
+    if (tensor.size() >= workspace_size_ && tensor.valid()) continue;
+    ASSIGN_OR_RETURN(tensor, backend_.allocate(DType::kFloat32, workspace_size_));
+  }
+  return {};
+}
+
+Status ChunkExecutor::change_schedule(const planner::Plan& plan, const RankLayout& layout) {
+  place_layers(plan, layout);
+  return make_room(layout);
 }
 
 Status ChunkExecutor::allocate_sink() {
@@ -92,27 +115,35 @@ Status ChunkExecutor::allocate_sink() {
     ASSIGN_OR_RETURN(scratch, backend_.allocate(DType::kFloat32, math_->largest_gradient()));
   }
   sink_ = std::make_unique<GradientSink>(backend_, config_.numerics, scratch, status_);
-  const planner::LayerId head = head_layer(config_.model);
-  const auto runs = [&](planner::LayerId layer) {
+  const auto runs = [&](const auto& wanted) {
     return std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
       return std::any_of(chunk.begin(), chunk.end(),
-                         [&](const LayerPlace& place) { return place.layer == layer; });
+                         [&](const LayerPlace& place) { return wanted(place.kind); });
     });
   };
+  const auto is_embedding = [](LayerKind kind) { return kind == LayerKind::kEmbedding; };
   // fp32 sums depend on their order: with both ends here, the shares stay apart until the end, as
   // they do on two ranks.
-  if (!exact && config_.model.tied_head && runs(0) && runs(head)) {
+  if (!exact && config_.model.tied_head && runs(is_embedding) && runs(has_loss)) {
     ASSIGN_OR_RETURN(tied_gradient_,
                      backend_.allocate(DType::kFloat32, store_.layer(0).gradients.size()));
   }
   return {};
 }
 
-void ChunkExecutor::begin_step(int accumulation_scale, int64_t valid_tokens) {
-  // Every token row of the embedding and the head's share are addends of their own.
-  const int64_t addends = total_micro_batches_ * (math_->rows() + 1);
+void ChunkExecutor::begin_step(int accumulation_scale, const GlobalBatch& batch) {
+  const int depths = config_.model.mtp_num_layers;
+  // Every token row of the embedding and the head's share are addends of their own, once more for
+  // each depth.
+  const int64_t addends = total_micro_batches_ * (math_->rows() + 1) * (1 + depths);
   sink_->set_fold({accumulation_scale, 62 - bits_for(addends)});
-  loss_scale_ = static_cast<float>(1.0 / static_cast<double>(valid_tokens));
+  loss_scale_.assign(1, static_cast<float>(1.0 / static_cast<double>(batch.valid_tokens())));
+  for (int depth = 1; depth <= depths; ++depth) {
+    const int64_t valid = batch.valid_tokens(depth);
+    const double scale = config_.mtp_loss_scaling_factor / depths;
+    loss_scale_.push_back(valid > 0 ? static_cast<float>(scale / static_cast<double>(valid))
+                                    : 0.0f);
+  }
   backend_.fill_zero(status_);
   std::fill(touched_.begin(), touched_.end(), false);
   std::fill(wgrad_touched_.begin(), wgrad_touched_.end(), false);
@@ -121,6 +152,12 @@ void ChunkExecutor::begin_step(int accumulation_scale, int64_t valid_tokens) {
   if (store_.holds(0)) {
     backend_.fill_zero(store_.layer(0).gradients);
     touched_[0] = true;
+  }
+  // Shared with the losses of MTP, which may be all that this rank does with it.
+  const planner::LayerId head = head_layer(config_.model);
+  if (depths > 0 && store_.holds(head)) {
+    backend_.fill_zero(store_.layer(head).gradients);
+    touched_[static_cast<size_t>(head)] = head_touched_[static_cast<size_t>(head)] = true;
   }
   if (tied_gradient_.valid()) backend_.fill_zero(tied_gradient_);
 }
@@ -147,24 +184,29 @@ SavedTensors ChunkExecutor::saved_of(const LayerPlace& place, int slot, int work
 }
 
 Tensor ChunkExecutor::kept_of(const LayerPlace& place, int workspace) const {
-  return workspaces_[static_cast<size_t>(workspace)].slice(place.kept_offset,
-                                                           math_->block_kept_size());
+  return workspaces_[static_cast<size_t>(workspace)].slice(place.kept_offset, kept_size(place));
+}
+
+int64_t ChunkExecutor::kept_size(const LayerPlace& place) const {
+  return place.kind == LayerKind::kMtpBlock ? math_->mtp_kept_size() : math_->block_kept_size();
 }
 
 Tensor ChunkExecutor::input_of(int chunk, size_t index, int slot) const {
-  if (index == 0) return input(slot);
-  return out_of(chunks_[static_cast<size_t>(chunk)][index - 1], slot);
+  const auto& places = chunks_[static_cast<size_t>(chunk)];
+  while (index > 0 && has_loss(places[index - 1].kind)) --index;
+  return index == 0 ? input(slot) : out_of(places[index - 1], slot);
 }
 
 Tensor ChunkExecutor::output(int chunk, int slot) const {
-  const auto& places = chunks_[static_cast<size_t>(chunk)];
-  // A chunk of No-Ops alone hands on what it got.
-  return places.empty() ? input(slot) : out_of(places.back(), slot);
+  return input_of(chunk, chunks_[static_cast<size_t>(chunk)].size(), slot);
 }
 
 void ChunkExecutor::turn_forward(int chunk, int from, int to) {
-  // A chunk of No-Ops alone may already have it there.
-  if (from == to && chunks_[static_cast<size_t>(chunk)].empty()) return;
+  // A chunk that hands on what it got may already have it there.
+  const auto& places = chunks_[static_cast<size_t>(chunk)];
+  const bool same = std::all_of(places.begin(), places.end(),
+                                [](const LayerPlace& place) { return has_loss(place.kind); });
+  if (from == to && same) return;
   backend_.copy(input(to), output(chunk, from));
 }
 
@@ -188,15 +230,24 @@ void ChunkExecutor::forward(int chunk, int slot, const GlobalBatch& batch, int64
     const LayerPlace& place = places[i];
     const Event begun = backend_.record_event();
     const Tensor x = input_of(chunk, i, slot);
-    if (place.layer == 0) {
-      batch.copy_inputs(first_sample, host_tokens_);
-      backend_.upload(tokens_, std::span<const int32_t>(host_tokens_));
-      math_->embedding_forward(store_.layer(0).weights, tokens_, out_of(place, slot));
-    } else if (place.layer == head_layer(config_.model)) {
-      head_forward(place, x, slot, batch, first_sample, train, sample_loss);
-    } else {
-      math_->block_forward(store_.layer(place.layer).weights, x, out_of(place, slot),
-                           saved_of(place, slot, -1));
+    const Tensor weights = store_.layer(place.layer).weights;
+    if (place.depth > 0 && !train) break;
+    switch (place.kind) {
+      case LayerKind::kEmbedding:
+        upload_tokens(batch, first_sample, 0);
+        math_->embedding_forward(weights, tokens_, out_of(place, slot));
+        break;
+      case LayerKind::kBlock:
+        math_->block_forward(weights, x, out_of(place, slot), saved_of(place, slot, -1));
+        break;
+      case LayerKind::kMtpBlock:
+        math_->mtp_forward(weights, x, tokens_ahead(place, batch, first_sample),
+                           out_of(place, slot), saved_of(place, slot, -1));
+        break;
+      case LayerKind::kHead:
+      case LayerKind::kMtpLoss:
+        head_forward(place, x, slot, batch, first_sample, train, sample_loss);
+        break;
     }
     if (profiler != nullptr)
       profiler->end_layer(place.layer, StepProfiler::Part::kForward,
@@ -207,20 +258,22 @@ void ChunkExecutor::forward(int chunk, int slot, const GlobalBatch& batch, int64
 void ChunkExecutor::head_forward(const LayerPlace& place, Tensor x, int slot,
                                  const GlobalBatch& batch, int64_t first_sample, bool train,
                                  std::span<double> sample_loss) {
-  batch.copy_targets(first_sample, host_tokens_);
+  batch.copy_targets(first_sample, host_tokens_, place.depth);
   backend_.upload(targets_, std::span<const int32_t>(host_tokens_));
-  // A tied matrix's gradient was emptied by begin_step().
-  const bool first = train && first_touch(head_touched_, place.layer) && !config_.model.tied_head;
+  // A shared matrix's gradient was emptied by begin_step().
+  const bool first =
+      train && first_touch(head_touched_, head_layer(config_.model)) && !config_.model.tied_head;
   math_->head_forward(store_.layer(place.layer).weights, head_matrix(), x, targets_,
-                      saved_of(place, slot, -1).kept, row_loss_, loss_scale_, train,
-                      head_matrix_gradient(), sink_.get(), first);
+                      saved_of(place, slot, -1).kept, row_loss_,
+                      loss_scale_.empty() ? 1.0f : loss_scale_[static_cast<size_t>(place.depth)],
+                      train, head_matrix_gradient(), sink_.get(), first);
   backend_.download(row_loss_, std::span<double>(host_row_loss_));
   const int64_t length = config_.model.sequence;
   for (int64_t i = 0; i < config_.micro_batch_size && first_sample + i < batch.samples(); ++i) {
     double sum = 0;  // rows in order
     for (int64_t row = i * length; row < (i + 1) * length; ++row)
       sum += host_row_loss_[static_cast<size_t>(row)];
-    sample_loss[static_cast<size_t>(first_sample + i)] = sum;
+    sample_loss[static_cast<size_t>(place.depth * batch.samples() + first_sample + i)] = sum;
   }
 }
 
@@ -236,7 +289,10 @@ void ChunkExecutor::recompute_layer(const LayerPlace& place, Tensor x, const Sav
                                     StepProfiler* profiler) {
   if (place.recompute == Recompute::kNone) return;
   const Event begun = backend_.record_event();
-  math_->block_recompute(store_.layer(place.layer).weights, x, saved);
+  if (place.kind == LayerKind::kMtpBlock)
+    math_->mtp_recompute(store_.layer(place.layer).weights, saved);
+  else
+    math_->block_recompute(store_.layer(place.layer).weights, x, saved);
   if (profiler != nullptr)
     profiler->end_layer(place.layer, StepProfiler::Part::kRecompute,
                         backend_.seconds_between(begun, backend_.record_event()));
@@ -256,16 +312,33 @@ void ChunkExecutor::backward(const RankAction& action, const GlobalBatch& batch,
     if (!action.recomputed) recompute_layer(place, x, saved, profiler);
     const bool first = first_touch(touched_, place.layer);
     const Event begun = backend_.record_event();
-    if (place.layer == 0) {
-      embedding_backward(batch, first_sample, grad);
-    } else if (!place.is_block) {
-      math_->head_backward(layer.weights, x, saved.kept, grad, layer.gradients, *sink_, first);
-    } else {
-      if (split_backward_)
-        math_->block_backward_input(layer.weights, x, saved, grad, kept_of(place, action.workspace),
-                                    layer.gradients, *sink_, first);
-      else
-        math_->block_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first);
+    switch (place.kind) {
+      case LayerKind::kEmbedding:
+        embedding_backward(batch, first_sample, grad);
+        break;
+      case LayerKind::kBlock:
+        if (split_backward_)
+          math_->block_backward_input(layer.weights, x, saved, grad,
+                                      kept_of(place, action.workspace), layer.gradients, *sink_,
+                                      first);
+        else
+          math_->block_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first);
+        break;
+      case LayerKind::kMtpBlock: {
+        const LayerMath::MtpTokens ahead = tokens_ahead(place, batch, first_sample);
+        if (split_backward_)
+          math_->mtp_backward_input(layer.weights, x, ahead, saved, grad,
+                                    kept_of(place, action.workspace), layer.gradients, *sink_,
+                                    first);
+        else
+          math_->mtp_backward(layer.weights, x, ahead, saved, grad, layer.gradients, *sink_, first);
+        break;
+      }
+      case LayerKind::kHead:
+      case LayerKind::kMtpLoss:
+        if (place.layer == num_layers(config_.model) - 1) backend_.fill_zero(grad);
+        math_->head_backward(layer.weights, x, saved.kept, grad, layer.gradients, *sink_, first);
+        break;
     }
     if (profiler != nullptr)
       profiler->end_layer(place.layer, StepProfiler::Part::kBackward,
@@ -279,15 +352,20 @@ void ChunkExecutor::wgrad(const RankAction& action, const GlobalBatch& batch, in
   const auto& places = chunks_[static_cast<size_t>(chunk)];
   for (size_t i = places.size(); i-- > 0;) {
     const LayerPlace& place = places[i];
-    if (place.layer != 0 && !place.is_block) continue;
+    if (has_loss(place.kind)) continue;
     StoredLayer& layer = store_.layer(place.layer);
     const Event begun = backend_.record_event();
-    if (place.layer == 0)
+    const Tensor x = input_of(chunk, i, slot);
+    const SavedTensors saved = saved_of(place, slot, action.workspace);
+    if (place.kind == LayerKind::kEmbedding)
       embedding_backward(batch, first_sample, gradient(slot));
+    else if (place.kind == LayerKind::kMtpBlock)
+      math_->mtp_backward_weight(layer.weights, x, tokens_ahead(place, batch, first_sample), saved,
+                                 kept_of(place, action.workspace), layer.gradients, *sink_,
+                                 first_touch(wgrad_touched_, place.layer));
     else
-      math_->block_backward_weight(layer.weights, input_of(chunk, i, slot),
-                                   saved_of(place, slot, action.workspace),
-                                   kept_of(place, action.workspace), layer.gradients, *sink_,
+      math_->block_backward_weight(layer.weights, x, saved, kept_of(place, action.workspace),
+                                   layer.gradients, *sink_,
                                    first_touch(wgrad_touched_, place.layer));
     if (profiler != nullptr)
       profiler->end_layer(place.layer, StepProfiler::Part::kWgrad,
@@ -297,9 +375,20 @@ void ChunkExecutor::wgrad(const RankAction& action, const GlobalBatch& batch, in
 
 void ChunkExecutor::embedding_backward(const GlobalBatch& batch, int64_t first_sample,
                                        Tensor grad) {
-  batch.copy_inputs(first_sample, host_tokens_);
-  backend_.upload(tokens_, std::span<const int32_t>(host_tokens_));
+  upload_tokens(batch, first_sample, 0);
   math_->embedding_backward(tokens_, grad, store_.layer(0).gradients, *sink_);
+}
+
+void ChunkExecutor::upload_tokens(const GlobalBatch& batch, int64_t first_sample, int depth) {
+  batch.copy_inputs(first_sample, host_tokens_, depth);
+  backend_.upload(tokens_, std::span<const int32_t>(host_tokens_));
+}
+
+LayerMath::MtpTokens ChunkExecutor::tokens_ahead(const LayerPlace& place, const GlobalBatch& batch,
+                                                 int64_t first_sample) {
+  upload_tokens(batch, first_sample, place.depth);
+  StoredLayer& embedding = store_.layer(0);
+  return {tokens_, embedding.weights, embedding.gradients};
 }
 
 Result<int64_t> ChunkExecutor::finish_gradients() {
@@ -320,7 +409,7 @@ int64_t ChunkExecutor::activation_bytes(planner::LayerId layer) const {
   for (const auto& chunk : chunks_)
     for (const LayerPlace& place : chunk) {
       if (place.layer != layer) continue;
-      const int64_t out = layer == head_layer(config_.model) ? 0 : math_->activation_size();
+      const int64_t out = has_loss(place.kind) ? 0 : math_->activation_size();
       return (out + place.saved_size) * dtype_bytes(DType::kFloat32);
     }
   return 0;

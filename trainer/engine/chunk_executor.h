@@ -25,12 +25,15 @@ class ChunkExecutor {
                                                      const planner::Plan& plan,
                                                      const RankLayout& layout, LayerStore& store);
 
-  // Before the first action of a step: empties the gradients. Also before doing it again.
-  void begin_step(int accumulation_scale, int64_t valid_tokens);
+  // Another schedule of the same chunks: makes room for what it holds.
+  Status change_schedule(const planner::Plan& plan, const RankLayout& layout);
 
-  // One micro-batch, `batch` samples [first_sample, first_sample + micro_batch_size). The chunk
-  // with the head writes each sample's summed loss to sample_loss[its index in the batch].
-  // `profiler` may be null.
+  // Before the first action of a step: empties the gradients. Also before doing it again.
+  void begin_step(int accumulation_scale, const GlobalBatch& batch);
+
+  // One micro-batch, `batch` samples [first_sample, first_sample + micro_batch_size). Chunks with a
+  // loss write each sample's sum to sample_loss[depth · batch samples + its index in the batch].
+  // Without `train` layers of MTP are left out. `profiler` may be null.
   void forward(int chunk, int slot, const GlobalBatch& batch, int64_t first_sample, bool train,
                std::span<double> sample_loss, StepProfiler* profiler);
   // Computes again what the chunk's layers did not keep, into the action's workspace.
@@ -71,19 +74,27 @@ class ChunkExecutor {
     Recompute recompute = Recompute::kNone;
     int64_t out_offset = 0, saved_offset = 0, saved_size = 0;
     int64_t again_offset = 0, again_size = 0, kept_offset = 0;  // in a workspace
-    bool is_block = false;
+    LayerKind kind = LayerKind::kBlock;
+    int depth = 0;  // of MTP
   };
 
   ChunkExecutor(Backend& backend, const TrainConfig& config, LayerStore& store)
       : backend_(backend), config_(config), store_(store) {}
   Status allocate(const planner::Plan& plan, const RankLayout& layout);
+  void place_layers(const planner::Plan& plan, const RankLayout& layout);
+  Status make_room(const RankLayout& layout);
   Status allocate_sink();
   Tensor out_of(const LayerPlace& place, int slot) const;
   SavedTensors saved_of(const LayerPlace& place, int slot, int workspace) const;
   void recompute_layer(const LayerPlace& place, Tensor x, const SavedTensors& saved,
                        StepProfiler* profiler);
   Tensor kept_of(const LayerPlace& place, int workspace) const;
+  int64_t kept_size(const LayerPlace& place) const;
+  LayerMath::MtpTokens tokens_ahead(const LayerPlace& place, const GlobalBatch& batch,
+                                    int64_t first_sample);
+  void upload_tokens(const GlobalBatch& batch, int64_t first_sample, int depth);
   void embedding_backward(const GlobalBatch& batch, int64_t first_sample, Tensor grad);
+  // What the index-th layer of a chunk gets, or, past the last one, what leaves the chunk.
   Tensor input_of(int chunk, size_t index, int slot) const;
   void head_forward(const LayerPlace& place, Tensor x, int slot, const GlobalBatch& batch,
                     int64_t first_sample, bool train, std::span<double> sample_loss);
@@ -100,6 +111,7 @@ class ChunkExecutor {
   std::vector<std::vector<LayerPlace>> chunks_;
   std::vector<Slot> slots_;
   std::vector<Tensor> workspaces_;
+  int64_t region_size_ = 0, workspace_size_ = 0;
   bool split_backward_ = false;
   Tensor again_;  // recomputed tensors of one layer, where no workspace holds them
   Tensor tokens_, targets_, row_loss_, status_;
@@ -109,7 +121,7 @@ class ChunkExecutor {
   // Per layer id; norms and matrices are reached by different actions where backward is split.
   std::vector<bool> touched_, wgrad_touched_, head_touched_;
   int64_t total_micro_batches_ = 1;
-  float loss_scale_ = 1;
+  std::vector<float> loss_scale_;  // per depth
 };
 
 }  // namespace flextrain::trainer

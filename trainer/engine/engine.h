@@ -44,8 +44,9 @@ struct LayerState {
 };
 
 struct StepResult {
-  double loss = 0;       // token-mean over the global batch, equal on all ranks
-  double grad_norm = 0;  // before clipping
+  double loss = 0;  // token-mean over the global batch, equal on all ranks; without MTP's
+  std::vector<double> mtp_losses;  // the same of each MTP depth, not scaled
+  double grad_norm = 0;            // before clipping
   double learning_rate = 0;
   int64_t tokens = 0;          // of the global batch
   int accumulation_scale = 0;  // S in force after this step (exact)
@@ -73,6 +74,10 @@ class Engine {
                                         const BatchSource& data, bool flag, bool profile) = 0;
   // Token-mean loss over evaluation samples [0, sequences), equal on all ranks. No state changes.
   virtual Result<double> evaluate(const BatchSource& data, int sequences) = 0;
+
+  // From the next step on the schedule of `plan`, whose placement and recomputation must be the
+  // running one's (else kInvalidArgument); the profile starts anew. Every rank must call it.
+  virtual Status change_schedule(const planner::Plan& plan) = 0;
 
   // The layers this rank must save (each layer is saved by exactly one rank: the first pipeline
   // that holds it) and the layers it holds (which it must load).

@@ -9,7 +9,7 @@ Status GlobalBatch::load(const BatchSource& data, bool evaluation, int64_t first
   const int64_t stride = sequence_ + 1;
   tokens_.resize(static_cast<size_t>(count * stride));
   samples_ = count;
-  valid_tokens_ = 0;
+  std::fill(valid_tokens_.begin(), valid_tokens_.end(), 0);
   for (int64_t i = 0; i < count; ++i) {
     const std::span<int32_t> sample(tokens_.data() + i * stride, static_cast<size_t>(stride));
     if (evaluation)
@@ -20,10 +20,12 @@ Status GlobalBatch::load(const BatchSource& data, bool evaluation, int64_t first
       if (sample[static_cast<size_t>(t)] >= vocab_)
         return invalid_argument("sample {} has token {} at position {}, but the vocabulary is {}",
                                 first + i, sample[static_cast<size_t>(t)], t, vocab_);
-      if (t > 0 && sample[static_cast<size_t>(t)] >= 0) ++valid_tokens_;
+      if (sample[static_cast<size_t>(t)] < 0) continue;
+      for (size_t depth = 0; depth < valid_tokens_.size(); ++depth)
+        if (t > static_cast<int64_t>(depth)) ++valid_tokens_[depth];
     }
   }
-  if (valid_tokens_ == 0)
+  if (valid_tokens_[0] == 0)
     return invalid_argument("samples {} … {} have no valid token to predict", first,
                             first + count - 1);
   return {};
@@ -34,7 +36,10 @@ void GlobalBatch::copy(int64_t begin, int64_t shift, std::span<int32_t> to) cons
   const int64_t count = static_cast<int64_t>(to.size()) / sequence_;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t sample = std::min(begin + i, samples_ - 1);
-    std::copy_n(tokens_.data() + sample * stride + shift, sequence_, to.data() + i * sequence_);
+    const int64_t there = std::max<int64_t>(std::min(sequence_, stride - shift), 0);
+    int32_t* const begin_of = to.data() + i * sequence_;
+    std::copy_n(tokens_.data() + sample * stride + shift, there, begin_of);
+    std::fill(begin_of + there, begin_of + sequence_, -1);
   }
 }
 

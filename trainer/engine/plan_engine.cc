@@ -35,16 +35,45 @@ Status PlanEngine::open() {
   ASSIGN_OR_RETURN(executor_, ChunkExecutor::make(*backend_, config_, plan_, layout_, store_));
   ASSIGN_OR_RETURN(reducer_, GradientReducer::make(*backend_, world_, store_.layers()));
   ASSIGN_OR_RETURN(norm_, backend_->allocate(DType::kFloat64, 1));
-  const int layers = config_.model.layers + 2;
-  profiler_ = std::make_unique<StepProfiler>(layers, layout_.actions.size() + 2, config_.slow_layer,
-                                             config_.slow_factor, config_.layer_seconds,
-                                             layout_.split_backward);
-  size_t slots = static_cast<size_t>(config_.global_batch);
-  for (int layer = 0; layer < layers; ++layer) {
+  make_profiler();
+  auto slots = static_cast<size_t>(losses());
+  for (int layer = 0; layer < num_layers(config_.model); ++layer) {
     norm_begin_.push_back(slots);
     slots += layer_parameters(config_.model, layer).size();
   }
   slots_.resize(slots);
+  return {};
+}
+
+void PlanEngine::make_profiler() {
+  profiler_ = std::make_unique<StepProfiler>(num_layers(config_.model), layout_.actions.size() + 2,
+                                             config_.slow_layer, config_.slow_factor,
+                                             config_.layer_seconds, layout_.split_backward);
+}
+
+Status PlanEngine::change_schedule(const planner::Plan& plan) {
+  if (planner::num_ranks(plan) != world_.size())
+    return invalid_argument("the Plan has {} ranks, this run has {}", planner::num_ranks(plan),
+                            world_.size());
+  ASSIGN_OR_RETURN(RankLayout layout, make_rank_layout(config_, plan, world_.rank()));
+  const bool same = plan.recompute == plan_.recompute && plan.chunk_order == plan_.chunk_order &&
+                    layout.micro_batches == layout_.micro_batches &&
+                    layout.first_micro_batch == layout_.first_micro_batch &&
+                    std::equal(layout.chunks.begin(), layout.chunks.end(), layout_.chunks.begin(),
+                               layout_.chunks.end(), [](const RankChunk& a, const RankChunk& b) {
+                                 return a.layers == b.layers && a.position == b.position &&
+                                        a.previous_rank == b.previous_rank &&
+                                        a.next_rank == b.next_rank;
+                               });
+  if (!same)
+    return invalid_argument(
+        "rank {}: a schedule can be changed while training, the placement and the recomputation "
+        "cannot",
+        world_.rank());
+  RETURN_IF_ERROR(executor_->change_schedule(plan, layout));
+  layout_ = std::move(layout);
+  plan_ = plan;
+  make_profiler();
   return {};
 }
 
@@ -57,13 +86,23 @@ Result<StepResult> PlanEngine::train_step(int64_t step, int64_t consumed_samples
   RETURN_IF_ERROR(reduce_gradients());
   RETURN_IF_ERROR(sum_slots());
 
-  const auto losses = slots_.begin() + config_.global_batch;
-  double loss = 0, squares = 0;
-  for (auto it = slots_.begin(); it != losses; ++it) loss += *it;
-  for (auto it = losses; it != slots_.end(); ++it) squares += *it;
-  result.loss = loss / static_cast<double>(batch_.valid_tokens());
+  double squares = 0;
+  for (auto it = slots_.begin() + losses(); it != slots_.end(); ++it) squares += *it;
+  bool finite = true;
+  for (int depth = 0; depth <= config_.model.mtp_num_layers; ++depth) {
+    const auto begin = slots_.begin() + int64_t{depth} * config_.global_batch;
+    double loss = 0;
+    for (auto it = begin; it != begin + config_.global_batch; ++it) loss += *it;
+    const int64_t valid = batch_.valid_tokens(depth);
+    if (valid > 0) loss /= static_cast<double>(valid);
+    finite &= std::isfinite(loss);
+    if (depth == 0)
+      result.loss = loss;
+    else
+      result.mtp_losses.push_back(loss);
+  }
   result.grad_norm = std::sqrt(squares);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+  if (!finite || !std::isfinite(result.grad_norm))
     return failed_precondition(
         "step {}: loss {} and gradient norm {} are not finite; the weights are unchanged, resume "
         "from an earlier checkpoint with a lower learning rate",
@@ -79,7 +118,7 @@ Result<StepResult> PlanEngine::train_step(int64_t step, int64_t consumed_samples
 
 Result<bool> PlanEngine::compute_gradients(int64_t step, bool flag) {
   for (;;) {
-    executor_->begin_step(scale_, batch_.valid_tokens());
+    executor_->begin_step(scale_, batch_);
     std::fill(slots_.begin(), slots_.end(), 0.0);
     ASSIGN_OR_RETURN(const int64_t worst, run_actions());
     int64_t agreed[] = {worst, flag ? 1 : 0};
@@ -215,6 +254,7 @@ Result<double> PlanEngine::evaluate(const BatchSource& data, int sequences) {
 Status PlanEngine::evaluate_micro_batch(int64_t index) {
   for (size_t c = 0; c < layout_.chunks.size(); ++c) {
     const RankChunk& chunk = layout_.chunks[c];
+    if (chunk.position > layout_.head_position) continue;
     if (chunk.previous_rank == world_.rank())
       executor_->turn_forward(static_cast<int>(c) - 1, 0, 0);
     else if (chunk.previous_rank >= 0)
@@ -223,7 +263,7 @@ Status PlanEngine::evaluate_micro_batch(int64_t index) {
                                   message_tag(index, chunk.position - 1, false)));
     executor_->forward(static_cast<int>(c), 0, eval_batch_, index * config_.micro_batch_size, false,
                        eval_loss_, nullptr);
-    if (chunk.next_rank >= 0 && chunk.next_rank != world_.rank())
+    if (chunk.position < layout_.head_position && chunk.next_rank != world_.rank())
       RETURN_IF_ERROR(
           world_.send(backend_->communication_f32(executor_->output(static_cast<int>(c), 0)),
                       chunk.next_rank, message_tag(index, chunk.position, false)));
@@ -246,7 +286,7 @@ std::vector<planner::LayerId> PlanEngine::layers_held() const {
 
 Result<planner::StepProfile> PlanEngine::profile() {
   planner::StepProfile mine;
-  mine.layers.resize(static_cast<size_t>(config_.model.layers) + 2);
+  mine.layers.resize(static_cast<size_t>(num_layers(config_.model)));
   for (const HeldLayer& held : layout_.held) {
     if (!held.saves) continue;
     planner::LayerProfile& layer = mine.layers[static_cast<size_t>(held.layer)];

@@ -31,6 +31,7 @@ class PlanEngine final : public Engine {
   Result<StepResult> train_step(int64_t step, int64_t consumed_samples, const BatchSource& data,
                                 bool flag, bool profile) override;
   Result<double> evaluate(const BatchSource& data, int sequences) override;
+  Status change_schedule(const planner::Plan& plan) override;
 
   std::vector<planner::LayerId> layers_to_save() const override;
   std::vector<planner::LayerId> layers_held() const override;
@@ -50,10 +51,12 @@ class PlanEngine final : public Engine {
       : config_(config),
         plan_(plan),
         world_(world),
-        batch_(config.model.sequence, config.model.vocab),
-        eval_batch_(config.model.sequence, config.model.vocab),
+        batch_(config.model),
+        eval_batch_(config.model),
         scale_(config.accumulation_scale) {}
   Status open();
+  void make_profiler();
+  int losses() const { return config_.global_batch * (1 + config_.model.mtp_num_layers); }
 
   // The actions up to the reduction; the worst fold status.
   Result<int64_t> run_actions();
@@ -67,7 +70,7 @@ class PlanEngine final : public Engine {
   Status evaluate_micro_batch(int64_t index);
 
   const TrainConfig config_;
-  const planner::Plan plan_;
+  planner::Plan plan_;
   Communicator& world_;
   RankLayout layout_;
   std::unique_ptr<Backend> backend_;
@@ -76,7 +79,8 @@ class PlanEngine final : public Engine {
   GradientReducer reducer_;
   std::unique_ptr<StepProfiler> profiler_;
   GlobalBatch batch_, eval_batch_;
-  std::vector<double> slots_;       // [global_batch losses | one norm per parameter of the model]
+  // [global_batch losses, again per MTP depth | one norm per parameter of the model]
+  std::vector<double> slots_;
   std::vector<size_t> norm_begin_;  // per layer id, its first norm slot
   std::vector<double> eval_loss_;
   Tensor norm_;

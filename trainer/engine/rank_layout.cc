@@ -21,6 +21,9 @@ Status check_config(const TrainConfig& config, const Plan& plan) {
   if (plan.num_transformer_layers != config.model.layers)
     return invalid_argument("the Plan is for {} layers, model.layers is {}",
                             plan.num_transformer_layers, config.model.layers);
+  if (plan.num_mtp_heads != config.model.mtp_num_layers)
+    return invalid_argument("the Plan is for {} MTP heads, model.mtp_num_layers is {}",
+                            plan.num_mtp_heads, config.model.mtp_num_layers);
   if (plan.micro_batch_size != config.micro_batch_size)
     return invalid_argument(
         "the Plan has micro-batches of {} sequences, train.micro_batch_size is {}",
@@ -42,9 +45,6 @@ Status check_supported(const Plan& plan) {
         "the Plan asks for context parallel {}, expert parallel {}, ZeRO stage {}; this engine "
         "executes 1, 1, 0",
         plan.context_parallel, plan.expert_parallel, plan.zero_stage);
-  if (plan.num_mtp_heads != 0)
-    return invalid_argument("the Plan has {} MTP heads; this engine executes 0",
-                            plan.num_mtp_heads);
   for (size_t p = 0; p < plan.pipelines.size(); ++p) {
     const Pipeline& pipeline = plan.pipelines[p];
     for (size_t s = 0; s < pipeline.stages.size(); ++s) {
@@ -182,12 +182,13 @@ std::set<int> holders(const Plan& plan, LayerId layer, int& saver) {
 }
 
 void find_held_layers(const ModelConfig& model, const Plan& plan, int rank, RankLayout& layout) {
-  for (LayerId layer = 0; layer <= head_layer(model); ++layer) {
+  for (LayerId layer = 0; layer < num_layers(model); ++layer) {
     HeldLayer held;
     held.layer = layer;
-    int saver = -1, head_saver = -1;
+    int saver = -1, unused = -1;
     std::set<int> ranks = holders(plan, layer, saver);
-    if (layer == 0 && model.tied_head) ranks.merge(holders(plan, head_layer(model), head_saver));
+    for (LayerId user = layer + 1; user < num_layers(model); ++user)
+      if (uses_layer(model, user, layer)) ranks.merge(holders(plan, user, unused));
     if (!ranks.contains(rank)) continue;
     held.saves = saver == rank;
     held.reduce_ranks.assign(ranks.begin(), ranks.end());
@@ -227,6 +228,12 @@ Result<RankLayout> make_rank_layout(const TrainConfig& config, const Plan& plan,
     chunk.previous_rank = rank_at(pipeline, shape, chunk.position - 1);
     chunk.next_rank = rank_at(pipeline, shape, chunk.position + 1);
     layout.chunks.push_back(std::move(chunk));
+  }
+  for (int at = 0; at <= shape.last_position(); ++at) {
+    const auto& layers = pipeline.stages[static_cast<size_t>(shape.stage_at(at))]
+                             .chunks[static_cast<size_t>(shape.chunk_at(at))];
+    if (std::find(layers.begin(), layers.end(), head_layer(config.model)) != layers.end())
+      layout.head_position = at;
   }
   RETURN_IF_ERROR(resolve_actions(plan, rank, layout));
   find_held_layers(config.model, plan, rank, layout);

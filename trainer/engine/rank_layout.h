@@ -43,10 +43,12 @@ struct RankLayout {
   int micro_batches = 0;          // of this pipeline
   int64_t total_micro_batches = 0;
   std::vector<RankChunk> chunks;
+  int head_position = 0;  // of the chunk with the head: what MTP adds comes after it
   std::vector<RankAction> actions;
   int slots = 0, workspaces = 0;
   bool split_backward = false;  // the pipeline's schedule has Wgrad actions (planner/schedule.h)
-  // Ascending. With a tied head, who holds the head holds layer 0 too: the matrix is that layer's.
+  // Ascending. Who holds a layer that works with another one's matrix holds that one too: layer 0
+  // (tied heads, MTP blocks), the head (MTP losses).
   std::vector<HeldLayer> held;
 };
 

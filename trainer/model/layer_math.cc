@@ -37,7 +37,8 @@ LayerMath::LayerMath(Backend& backend, const ModelConfig& model, int micro_batch
       wo_shape_{rows_, attention_.out_width(), hidden_},
       gate_up_shape_{rows_, hidden_, 2 * ffn_},
       down_shape_{rows_, ffn_, hidden_},
-      head_shape_{rows_, hidden_, vocab_} {}
+      head_shape_{rows_, hidden_, vocab_},
+      mtp_shape_{rows_, hidden_, hidden_} {}
 
 Result<std::unique_ptr<LayerMath>> LayerMath::make(Backend& backend, const ModelConfig& model,
                                                    int micro_batch_size, Kinds kinds) {
@@ -59,7 +60,9 @@ Status LayerMath::allocate(Kinds kinds) {
                         {&activated_, rows_ * ffn_, kinds.block},
                         {&activated_grad_, rows_ * ffn_, kinds.block},
                         {&attention_grad_, rows_ * attention_.out_width(), kinds.block},
-                        {&kept_, block_kept_size(), kinds.block},
+                        {&kept_, kinds.mtp ? mtp_kept_size() : block_kept_size(), kinds.block},
+                        {&embedded_, rows_ * hidden_, kinds.mtp},
+                        {&embedded_grad_, rows_ * hidden_, kinds.mtp},
                         {&logits_, rows_ * vocab_, kinds.head}};
   for (const Need& need : needs) {
     if (!need.wanted) continue;
@@ -90,10 +93,12 @@ Status LayerMath::make_rotation() {
 }
 
 int64_t LayerMath::saved_size(planner::LayerId layer, Recompute recompute) const {
-  if (layer == 0) return 0;
-  if (layer == head_layer(model_)) return rows_ + rows_ * hidden_;
-  if (recompute == Recompute::kFull) return 0;
-  return 2 * rows_ + rows_ * (attention_.qkv_width() + attention_.out_width()) +
+  const LayerKind kind = layer_kind(model_, layer);
+  if (kind == LayerKind::kEmbedding) return 0;
+  if (has_loss(kind)) return rows_ + rows_ * hidden_;
+  const int64_t always = kind == LayerKind::kMtpBlock ? mtp_saved_size() : 0;
+  if (recompute == Recompute::kFull) return always;
+  return always + 2 * rows_ + rows_ * (attention_.qkv_width() + attention_.out_width()) +
          rows_ * attention_.heads + rows_ * hidden_ +
          (recompute == Recompute::kSelective ? 0 : rows_ * 2 * ffn_);
 }
@@ -267,7 +272,6 @@ void LayerMath::head_forward(Tensor weights, Tensor matrix, Tensor x, Tensor tar
 void LayerMath::head_backward(Tensor weights, Tensor x, Tensor saved, Tensor grad, Tensor gradients,
                               GradientSink& sink, bool first) {
   const HeadSaved s = head_saved(saved);
-  backend_.fill_zero(grad);
   sink.rms_norm(x, weights.slice(0, hidden_), s.inverse_rms, s.norm_grad, grad,
                 gradients.slice(0, hidden_), first);
 }

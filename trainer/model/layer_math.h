@@ -29,6 +29,7 @@ class LayerMath {
   // Allocates scratch for the kinds of layers named. kResourceExhausted when memory is short.
   struct Kinds {
     bool block = false, head = false;
+    bool mtp = false;  // its block; block must be set too
   };
   static Result<std::unique_ptr<LayerMath>> make(Backend& backend, const ModelConfig& model,
                                                  int micro_batch_size, Kinds kinds);
@@ -67,11 +68,31 @@ class LayerMath {
   // Loss and, with want_grad, everything of the backward that needs the logits: they are the
   // largest tensor there is and are never kept. `matrix` is the head's or, tied, the embedding's;
   // its gradient is complete after forward, the norm's after backward. row_loss: rows doubles.
+  // head_backward adds to `grad`, which comes from what follows the head, or is zero.
   void head_forward(Tensor weights, Tensor matrix, Tensor x, Tensor targets, Tensor saved,
                     Tensor row_loss, float grad_scale, bool want_grad, Tensor matrix_gradient,
                     GradientSink* sink, bool first);
   void head_backward(Tensor weights, Tensor x, Tensor saved, Tensor grad, Tensor gradients,
                      GradientSink& sink, bool first);
+
+  // A block of multi-token prediction (mtp_math.cc). `ahead` are the tokens that many positions
+  // ahead, -1 beyond the sequence, with the embedding's matrix and the gradient that is added to.
+  struct MtpTokens {
+    Tensor tokens, table, table_gradient;
+  };
+  void mtp_forward(Tensor weights, Tensor x, const MtpTokens& ahead, Tensor out,
+                   const SavedTensors& saved);
+  void mtp_recompute(Tensor weights, const SavedTensors& saved);
+  void mtp_backward(Tensor weights, Tensor x, const MtpTokens& ahead, const SavedTensors& saved,
+                    Tensor grad, Tensor gradients, GradientSink& sink, bool first);
+  // In two parts as a block's; `kept` has mtp_kept_size() floats.
+  int64_t mtp_kept_size() const { return block_kept_size() + rows_ * hidden_; }
+  void mtp_backward_input(Tensor weights, Tensor x, const MtpTokens& ahead,
+                          const SavedTensors& saved, Tensor grad, Tensor kept, Tensor gradients,
+                          GradientSink& sink, bool first);
+  void mtp_backward_weight(Tensor weights, Tensor x, const MtpTokens& ahead,
+                           const SavedTensors& saved, Tensor kept, Tensor gradients,
+                           GradientSink& sink, bool first);
 
  private:
   LayerMath(Backend& backend, const ModelConfig& model, int micro_batch_size);
@@ -100,6 +121,19 @@ class LayerMath {
     Tensor inverse_rms, norm_grad;
   };
   HeadSaved head_saved(Tensor saved) const;
+  struct MtpSaved {
+    Tensor projected, inverse_rms_hidden, inverse_rms_embedding;
+    SavedTensors block;
+  };
+  int64_t mtp_saved_size() const;  // besides the block's
+  MtpSaved mtp_saved(const SavedTensors& saved) const;
+  struct MtpParameters {
+    Tensor hidden_norm, embedding_norm, hidden_projection, embedding_projection;
+  };
+  MtpParameters mtp_parameters(Tensor flat) const;
+  Tensor mtp_projected_grad(Tensor kept) const {
+    return kept.slice(block_kept_size(), rows_ * hidden_);
+  }
   float norm_eps() const { return static_cast<float>(model_.norm_eps); }
   void up_to_attention(const BlockParameters& w, Tensor x, const BlockSaved& s);
   void up_to_gate(const BlockParameters& w, const BlockSaved& s);
@@ -109,9 +143,10 @@ class LayerMath {
   Kinds kinds_;
   int64_t rows_, hidden_, ffn_, vocab_;
   AttentionShape attention_;
-  LinearShape qkv_shape_, wo_shape_, gate_up_shape_, down_shape_, head_shape_;
+  LinearShape qkv_shape_, wo_shape_, gate_up_shape_, down_shape_, head_shape_, mtp_shape_;
   Tensor cosine_, sine_;
   Tensor normed_, normed_grad_, activated_, activated_grad_, attention_grad_, kept_, logits_;
+  Tensor embedded_, embedded_grad_;  // MTP
 };
 
 }  // namespace flextrain::trainer

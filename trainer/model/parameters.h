@@ -23,10 +23,25 @@ struct Parameter {
   double init_std = 0;           // 0 = all ones
 };
 
-// Layer ids: 0 embedding, 1 … layers blocks, layers + 1 head.
+// Layer ids: 0 embedding, 1 … L blocks, L + 1 head, then per depth d of multi-token prediction its
+// block, L + 2d, and its loss, L + 2d + 1 (planner/plan.h).
 inline planner::LayerId head_layer(const ModelConfig& model) { return model.layers + 1; }
+enum class LayerKind : uint8_t { kEmbedding, kBlock, kHead, kMtpBlock, kMtpLoss };
+LayerKind layer_kind(const ModelConfig& model, planner::LayerId layer);
+inline bool is_block(LayerKind kind) {
+  return kind == LayerKind::kBlock || kind == LayerKind::kMtpBlock;
+}
+// Layers with a loss hand their input on as it is.
+inline bool has_loss(LayerKind kind) {
+  return kind == LayerKind::kHead || kind == LayerKind::kMtpLoss;
+}
+// How many tokens further ahead than the head a layer predicts: d, 0 for all layers before.
+int mtp_depth(const ModelConfig& model, planner::LayerId layer);
+// Other layers whose parameters a layer works with: the embedding's matrix, the head's.
+bool uses_layer(const ModelConfig& model, planner::LayerId layer, planner::LayerId other);
 
-// The parameters of one layer. A tied head has its norm only: the matrix belongs to layer 0.
+// The parameters of one layer. A tied head has its norm only: the matrix belongs to layer 0. MTP
+// layers share embedding and head matrix with the model (as DeepSeek-V3's do).
 std::vector<Parameter> layer_parameters(const ModelConfig& model, planner::LayerId layer);
 int64_t parameter_count(const std::vector<Parameter>& parameters);
 

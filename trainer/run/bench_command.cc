@@ -22,7 +22,8 @@ double flops_per_token(const ModelConfig& m) {
   const double kv = hidden / m.heads * m.kv_heads;
   const double layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * ffn;
   const double attention = 2.0 * m.sequence * hidden;
-  return 6 * (m.layers * (layer + attention) + hidden * m.vocab);
+  const double mtp = layer + attention + 2 * hidden * hidden + hidden * m.vocab;
+  return 6 * (m.layers * (layer + attention) + hidden * m.vocab + m.mtp_num_layers * mtp);
 }
 
 Status bench(Communicator& world, const BenchOptions& options) {

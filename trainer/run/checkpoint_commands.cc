@@ -25,9 +25,9 @@ Result<std::string> digest_of(const std::string& given) {
   return manifest.digest;
 }
 
-// Ranks that hold each layer 0 … L+1.
+// Ranks that hold each layer.
 std::vector<std::vector<int>> holders(const planner::Plan& plan) {
-  std::vector<std::vector<int>> ranks(static_cast<size_t>(plan.num_transformer_layers) + 2);
+  std::vector<std::vector<int>> ranks(static_cast<size_t>(planner::num_layers(plan)));
   for (const planner::Pipeline& pipeline : plan.pipelines) {
     for (const planner::Stage& stage : pipeline.stages) {
       for (const std::vector<planner::LayerId>& chunk : stage.chunks) {
@@ -64,9 +64,12 @@ Status reshard(const ReshardOptions& options) {
   fmt::print("{}: {} -> {}\n", path, planner::plan_summary(manifest.plan),
              planner::plan_summary(*target));
   for (size_t layer = 0; layer < after.size(); ++layer) {
-    const std::string name = layer == 0                  ? "embedding"
-                             : layer + 1 == after.size() ? "head"
-                                                         : fmt::format("layer {}", layer);
+    const int head = manifest.config.model.layers + 1, id = static_cast<int>(layer);
+    const std::string name = id == 0      ? "embedding"
+                             : id < head  ? fmt::format("layer {}", id)
+                             : id == head ? "head"
+                                          : fmt::format("mtp {} {}", (id - head + 1) / 2,
+                                                        (id - head) % 2 == 1 ? "block" : "loss");
     fmt::print("  {:<10} ranks {} -> {}\n", name, fmt::join(before[layer], ","),
                fmt::join(after[layer], ","));
   }

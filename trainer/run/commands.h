@@ -44,10 +44,12 @@ int reshard_command(const ReshardOptions& options);
 struct PlanOptions {
   std::string job_file;
   std::vector<std::string> overrides;
-  int gpus = 1;
+  int gpus = 0;              // 0 only with `measured`
   std::string profile_file;  // "" = output.dir/profile.json when it exists
   std::string output_file;   // the Plan as JSON, for train --plan; "" = not written
   bool show = false;         // draw the schedule
+  bool measured = false;     // with show: the last run's Plan, with what was measured of it
+  std::string trace_file;    // of that run, "" = output.dir/trace.json
   std::string show_files;  // with show: path without its ending for .svg and .trace.json, "" = none
 };
 int plan_command(const PlanOptions& options);

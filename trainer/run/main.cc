@@ -97,7 +97,7 @@ int run(int argc, char** argv) {
   PlanOptions plan;
   CLI::App* plan_app = app.add_subcommand("plan", "print the Plan and the scale table for N GPUs");
   add_configuration(*plan_app, plan.job_file, plan.overrides);
-  plan_app->add_option("--gpus", plan.gpus, "GPUs")->required()->check(CLI::Range(1, kMostRanks));
+  plan_app->add_option("--gpus", plan.gpus, "GPUs")->check(CLI::Range(1, kMostRanks));
   plan_app->add_option("--profile", plan.profile_file, "default: output.dir/profile.json");
   plan_app->add_option("-o,--output", plan.output_file, "write the Plan as JSON");
   CLI::Option* show = plan_app->add_flag("--show", plan.show, "draw the schedule of pipeline 0");
@@ -105,11 +105,22 @@ int run(int argc, char** argv) {
       ->add_option("--show-files", plan.show_files,
                    "also write the drawing as PATH.svg and, for chrome://tracing, PATH.trace.json")
       ->needs(show);
+  CLI::Option* measured =
+      plan_app
+          ->add_option("--measured", plan.trace_file,
+                       "with --show: the Plan of a run's trace (default: output.dir/trace.json) as "
+                       "it was predicted and as it went")
+          ->expected(0, 1)
+          ->needs(show);
 
   try {
     app.parse(argc, argv);
     if (reshard_app->parsed() && reshard.plan_file.empty() && reshard.pipeline_parallel == 0) {
       throw CLI::RequiredError("--plan or --pp");
+    }
+    plan.measured = measured->count() > 0;
+    if (plan_app->parsed() && plan.gpus == 0 && !plan.measured) {
+      throw CLI::RequiredError("--gpus or --show --measured");
     }
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitComplete : kExitUnusable;

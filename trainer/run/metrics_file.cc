@@ -95,6 +95,12 @@ Status MetricsFile::append(const StepMetrics& m) {
                {"step_seconds", m.step_seconds},
                {"gpus", m.gpus},
                {"plan_id", m.plan_id}};
+  if (!m.mtp_losses.empty()) {
+    json["mtp_losses"] = m.mtp_losses;
+    for (const double loss : m.mtp_losses) {
+      json["mtp_losses_hex"].push_back(format_hex_double(loss));
+    }
+  }
   if (m.eval_loss.has_value()) {
     json["eval_loss"] = *m.eval_loss;
     json["eval_loss_hex"] = format_hex_double(*m.eval_loss);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file_lock.h"
 #include "base/status.h"
@@ -18,6 +19,7 @@ struct StepMetrics {
   int gpus = 0;
   std::string plan_id;
   std::optional<double> eval_loss;
+  std::vector<double> mtp_losses;  // per depth
 };
 
 class MetricsFile {

@@ -6,13 +6,19 @@
 #include "base/bounded_json.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "trainer/run/step_clock.h"
 
 namespace flextrain::trainer {
+namespace {
+constexpr double kSearchSeconds = 10;  // training waits for it
+}  // namespace
 
 Result<planner::Plan> regular_plan(const TrainConfig& config, int pipeline_parallel,
                                    int data_parallel, const std::vector<double>& layer_costs) {
   planner::RegularLayout layout;
   layout.num_transformer_layers = config.model.layers;
+  layout.num_mtp_heads = config.model.mtp_num_layers;
+  layout.no_ops = config.no_ops;
   layout.data_parallel = data_parallel;
   layout.pipeline_parallel = pipeline_parallel;
   // One stage has nothing to interleave and no V.
@@ -21,9 +27,39 @@ Result<planner::Plan> regular_plan(const TrainConfig& config, int pipeline_paral
   layout.global_batch = config.global_batch;
   layout.micro_batch_size = config.micro_batch_size;
   layout.numerics = config.numerics;
-  layout.schedule = alone && v_shape ? "zb-1p" : config.schedule;
+  const bool searched = config.schedule == "searched";
+  layout.schedule = searched ? "1f1b" : alone && v_shape ? "zb-1p" : config.schedule;
   layout.layer_costs = layer_costs;
-  return planner::make_regular_plan(layout);
+  ASSIGN_OR_RETURN(planner::Plan plan, planner::make_regular_plan(layout));
+  if (config.memory_cap_bytes > 0 && !alone) {
+    plan.schedule = "memory-min";
+    plan.id = planner::plan_id(plan);
+  }
+  return plan;
+}
+
+bool wants_made_schedule(const TrainConfig& config, const planner::Plan& plan) {
+  if (plan.schedule == "explicit") return false;
+  const bool deep =
+      std::any_of(plan.pipelines.begin(), plan.pipelines.end(),
+                  [](const planner::Pipeline& pipeline) { return pipeline.stages.size() > 1; });
+  return deep && (config.schedule == "searched" || config.memory_cap_bytes > 0);
+}
+
+Result<planner::PlannedSchedule> make_schedule_for(const TrainConfig& config,
+                                                   const planner::StepProfile& profile,
+                                                   const planner::Plan& plan) {
+  planner::ScheduleWish wish;
+  wish.schedule = config.schedule;
+  wish.memory_cap_bytes = config.memory_cap_bytes;
+  const Stopwatch watch;
+  wish.out_of_time = [&watch] { return watch.seconds() > kSearchSeconds; };
+  Result<planner::PlannedSchedule> made = planner::plan_schedule(profile, plan, wish);
+  if (!made.ok() && made.status().code() == StatusCode::kResourceExhausted) {
+    return invalid_argument("parallel.memory_cap_bytes ({}) is too small for every schedule: {}",
+                            config.memory_cap_bytes, made.status().message());
+  }
+  return made;
 }
 
 Result<planner::Plan> default_plan(const TrainConfig& config, int ranks,
@@ -39,7 +75,8 @@ Result<planner::Plan> default_plan(const TrainConfig& config, int ranks,
     return regular_plan(config, pp, dp, layer_costs);
   }
   const int micro_batches = config.global_batch / config.micro_batch_size;
-  for (int stages = std::min(ranks, config.model.layers); stages >= 1; --stages) {
+  const int deepest = config.model.layers + config.model.mtp_num_layers;
+  for (int stages = std::min(ranks, deepest); stages >= 1; --stages) {
     if (ranks % stages != 0 || micro_batches % (ranks / stages) != 0) continue;
     if ((pp > 0 && stages != pp) || (dp > 0 && ranks / stages != dp)) continue;
     return regular_plan(config, stages, ranks / stages, layer_costs);
@@ -48,7 +85,7 @@ Result<planner::Plan> default_plan(const TrainConfig& config, int ranks,
       "{} ranks cannot be used: no pipeline degree up to model.layers ({}) divides them so that "
       "the "
       "rest, as data parallelism, divides the {} micro-batches of a step{}",
-      ranks, config.model.layers, micro_batches,
+      ranks, deepest, micro_batches,
       pp > 0   ? fmt::format(" (parallel.pipeline_parallel = {})", pp)
       : dp > 0 ? fmt::format(" (parallel.data_parallel = {})", dp)
                : "");
@@ -71,6 +108,10 @@ Status check_plan(const planner::Plan& plan, const TrainConfig& config, int rank
   if (plan.num_transformer_layers != config.model.layers) {
     return invalid_argument("the Plan is for {} transformer layers, model.layers is {}",
                             plan.num_transformer_layers, config.model.layers);
+  }
+  if (plan.num_mtp_heads != config.model.mtp_num_layers) {
+    return invalid_argument("the Plan is for {} MTP heads, model.mtp_num_layers is {}",
+                            plan.num_mtp_heads, config.model.mtp_num_layers);
   }
   if (plan.micro_batch_size != config.micro_batch_size) {
     return invalid_argument(

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "planner/plan.h"
+#include "planner/plan_search.h"
 #include "planner/scale_table.h"
 #include "trainer/config/train_config.h"
 
@@ -14,9 +15,19 @@ namespace flextrain::trainer {
 
 // The [parallel] section for `ranks` ranks. Degrees of 0 are chosen: the deepest pipeline that
 // divides the ranks and whose data parallelism divides the batch. `layer_costs` as in
-// planner::RegularLayout. kInvalidArgument says what does not fit and what would.
+// planner::RegularLayout. Where wants_made_schedule(), its schedule is only the first one: what
+// follows from the Plan alone, and under a memory cap the one that needs least. kInvalidArgument
+// says what does not fit and what would.
 Result<planner::Plan> default_plan(const TrainConfig& config, int ranks,
                                    const std::vector<double>& layer_costs = {});
+
+// Whether the configuration wants the Plan's schedule made from a profile (parallel.schedule =
+// "searched", or a memory cap) and that has not been done.
+bool wants_made_schedule(const TrainConfig& config, const planner::Plan& plan);
+// Makes it. kInvalidArgument too where the cap is too small for every schedule.
+Result<planner::PlannedSchedule> make_schedule_for(const TrainConfig& config,
+                                                   const planner::StepProfile& profile,
+                                                   const planner::Plan& plan);
 
 // A Plan of exactly these degrees for `config`.
 Result<planner::Plan> regular_plan(const TrainConfig& config, int pipeline_parallel,

@@ -2,7 +2,8 @@
 // flextrain-trainer plan: prints the plan that a launch would choose, and why.
 #include <fmt/ranges.h>
 
-#include "base/bounded_json.h"
+#include <algorithm>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -14,29 +15,10 @@
 #include "trainer/run/exit_code.h"
 #include "trainer/run/plan_choice.h"
 #include "trainer/run/profile_report.h"
+#include "trainer/run/trace_file.h"
 
 namespace flextrain::trainer {
 namespace {
-
-// The profile that was asked for, or the one the last run left; nothing when there is none.
-Result<std::optional<planner::StepProfile>> find_profile(const TrainConfig& config,
-                                                         const std::string& asked) {
-  const std::string path = asked.empty() ? config.output_dir + "/profile.json" : asked;
-  const Result<std::string> text = read_file(path, size_t{64} << 20);
-  if (!text.ok()) {
-    if (asked.empty() && text.status().code() == StatusCode::kNotFound) {
-      return std::optional<planner::StepProfile>();
-    }
-    return text.status();
-  }
-  ASSIGN_OR_RETURN(const Json json, parse_bounded_json(*text, path));
-  ASSIGN_OR_RETURN(planner::StepProfile profile, planner::profile_from_json(json));
-  if (static_cast<int>(profile.layers.size()) != config.model.layers + 2) {
-    return invalid_argument("'{}' is of a model with {} layers, model.layers is {}", path,
-                            static_cast<int>(profile.layers.size()) - 2, config.model.layers);
-  }
-  return std::optional<planner::StepProfile>(std::move(profile));
-}
 
 void print_plan(const planner::Plan& plan) {
   fmt::print("{}\n", planner::plan_summary(plan));
@@ -59,6 +41,18 @@ void print_plan(const planner::Plan& plan) {
 
 constexpr int kDrawingColumns = 160;
 
+void print_drawing(const planner::ScheduleReport& report, double end, const std::string& unit) {
+  fmt::print("{}{:.4g} {} until the last stage ends, stages work {:.1f} % of the time\n",
+             planner::schedule_as_text(report, kDrawingColumns, end), report.makespan, unit,
+             100 * planner::busy_share(report));
+}
+
+Status write_drawings(const std::vector<planner::Drawing>& drawings, const std::string& files) {
+  if (files.empty()) return {};
+  RETURN_IF_ERROR(write_file_atomically(files + ".svg", planner::schedules_as_svg(drawings)));
+  return write_file_atomically(files + ".trace.json", planner::schedules_as_chrome_trace(drawings));
+}
+
 // Pipeline 0's schedule on the profile's costs; without a profile layers cost 1 forward, 2
 // backward.
 Status show_schedule(const planner::Plan& plan, const std::optional<planner::StepProfile>& measured,
@@ -72,16 +66,29 @@ Status show_schedule(const planner::Plan& plan, const std::optional<planner::Ste
   }
   ASSIGN_OR_RETURN(const planner::ScheduleReport report,
                    planner::simulate_pipeline(profile, plan, 0));
-  fmt::print("\n{}", planner::schedule_as_text(report, kDrawingColumns));
-  fmt::print("{} until the last stage ends, stages work {:.1f} % of the time\n",
-             measured.has_value() ? fmt::format("{:.4g} s", report.makespan)
-                                  : fmt::format("{:.4g} units", report.makespan),
-             100 * planner::busy_share(report));
-  if (files.empty()) return {};
-  const std::string title = planner::plan_summary(plan);
-  RETURN_IF_ERROR(write_file_atomically(files + ".svg", planner::schedule_as_svg(report, title)));
-  return write_file_atomically(files + ".trace.json",
-                               planner::schedule_as_chrome_trace(report, title));
+  fmt::print("\n");
+  print_drawing(report, 0, measured.has_value() ? "s" : "units");
+  return write_drawings({{report, planner::plan_summary(plan)}}, files);
+}
+
+// The Plan of a trace: what its profile predicts, and below it, on the same scale, what happened.
+Status show_measured(const TrainConfig& config, const PlanOptions& options,
+                     const planner::StepProfile& profile) {
+  ASSIGN_OR_RETURN(const MeasuredTimeline measured,
+                   read_trace(options.trace_file.empty() ? config.output_dir + "/trace.json"
+                                                         : options.trace_file));
+  print_plan(measured.plan);
+  ASSIGN_OR_RETURN(const planner::ScheduleReport predicted,
+                   planner::simulate_pipeline(profile, measured.plan, 0));
+  const double end = std::max(predicted.makespan, measured.report.makespan);
+  fmt::print("\npredicted\n");
+  print_drawing(predicted, end, "s");
+  fmt::print("\nmeasured, the last profiled step; waiting counts as transfer\n");
+  print_drawing(measured.report, end, "s");
+  const std::string title = planner::plan_summary(measured.plan);
+  return write_drawings(
+      {{predicted, title + ": predicted"}, {measured.report, title + ": measured"}},
+      options.show_files);
 }
 
 Status plan(const PlanOptions& options) {
@@ -89,11 +96,25 @@ Status plan(const PlanOptions& options) {
                    read_train_config(options.job_file, options.overrides));
   ASSIGN_OR_RETURN(const std::optional<planner::StepProfile> profile,
                    find_profile(config, options.profile_file));
-  ASSIGN_OR_RETURN(
-      const planner::Plan plan,
-      default_plan(config, options.gpus,
-                   profile.has_value() ? layer_costs_of(*profile) : std::vector<double>()));
+  if (options.measured) {
+    if (!profile.has_value()) {
+      return not_found(
+          "--measured: there is no profile to predict with; train a few steps, or give "
+          "--profile");
+    }
+    return show_measured(config, options, *profile);
+  }
+  ASSIGN_OR_RETURN(planner::Plan plan, default_plan(config, options.gpus,
+                                                    profile.has_value() ? layer_costs_of(*profile)
+                                                                        : std::vector<double>()));
+  std::string search;
+  if (profile.has_value() && wants_made_schedule(config, plan)) {
+    ASSIGN_OR_RETURN(planner::PlannedSchedule made, make_schedule_for(config, *profile, plan));
+    plan = std::move(made.plan);
+    search = fmt::format("{} schedule: {}\n", config.schedule, made.text);
+  }
   print_plan(plan);
+  fmt::print("{}", search);
   if (options.show) RETURN_IF_ERROR(show_schedule(plan, profile, options.show_files));
   if (!options.output_file.empty()) {
     RETURN_IF_ERROR(

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/bounded_json.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -16,6 +17,7 @@ planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Pl
                                     const std::optional<ElasticBounds>& bounds) {
   planner::ScaleRequest request;
   request.num_transformer_layers = config.model.layers;
+  request.num_mtp_heads = config.model.mtp_num_layers;
   request.global_batch = config.global_batch;
   request.micro_batch_size = config.micro_batch_size;
   request.tokens_per_step = int64_t{config.global_batch} * config.model.sequence;
@@ -24,6 +26,7 @@ planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Pl
             data_parallel = static_cast<int>(plan.pipelines.size());
   request.schedule = plan.schedule == "explicit" ? "1f1b" : plan.schedule;
   request.schedules = {config.schedule};
+  if (config.schedule == "searched") request.schedules = {"1f1b", "zb-1p"};
   if (config.schedule == "v-shape") request.schedules.push_back("zb-1p");  // a stage alone
   request.max_gpus = std::max(gpus, bounds.has_value() ? bounds->max_gpus : kDefaultReach * gpus);
   request.min_data_parallel = 1;
@@ -36,6 +39,26 @@ planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Pl
     }
   }
   return request;
+}
+
+Result<std::optional<planner::StepProfile>> find_profile(const TrainConfig& config,
+                                                         const std::string& asked) {
+  const std::string path = asked.empty() ? config.output_dir + "/profile.json" : asked;
+  const Result<std::string> text = read_file(path, size_t{64} << 20);
+  if (!text.ok()) {
+    if (asked.empty() && text.status().code() == StatusCode::kNotFound) {
+      return std::optional<planner::StepProfile>();
+    }
+    return text.status();
+  }
+  ASSIGN_OR_RETURN(const Json json, parse_bounded_json(*text, path));
+  ASSIGN_OR_RETURN(planner::StepProfile profile, planner::profile_from_json(json));
+  if (static_cast<int>(profile.layers.size()) != num_layers(config.model)) {
+    return invalid_argument(
+        "'{}' is of a model with {} layers, embedding, head and MTP included; this one has {}",
+        path, profile.layers.size(), num_layers(config.model));
+  }
+  return std::optional<planner::StepProfile>(std::move(profile));
 }
 
 std::string scale_table_text(const planner::ScaleTable& table) {

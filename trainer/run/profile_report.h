@@ -2,6 +2,7 @@
 // From a profile to the scale table, for agent and user.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -16,6 +17,11 @@ namespace flextrain::trainer {
 // its GPUs in both directions. `plan` is the running one: mode "pp" keeps its data parallelism.
 planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Plan& plan,
                                     const std::optional<ElasticBounds>& bounds);
+
+// The profile that was asked for, or the one the last run left in output.dir; nothing when there is
+// none. kInvalidArgument for another model's.
+Result<std::optional<planner::StepProfile>> find_profile(const TrainConfig& config,
+                                                         const std::string& asked);
 
 // A table for people, one line per GPU count.
 std::string scale_table_text(const planner::ScaleTable& table);

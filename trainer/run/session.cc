@@ -14,6 +14,7 @@
 #include "trainer/data/prepare.h"
 #include "trainer/engine/engine.h"
 #include "trainer/run/plan_choice.h"
+#include "trainer/run/profile_report.h"
 #include "trainer/run/stop_signal.h"
 
 namespace flextrain::trainer {
@@ -26,7 +27,16 @@ Result<planner::Plan> choose_plan(const TrainConfig& config, const TrainOptions&
   if (!options.plan_file.empty()) return read_plan(options.plan_file);
   ASSIGN_OR_RETURN(std::optional<planner::Plan> ordered, control.plan());
   if (ordered.has_value()) return *std::move(ordered);
-  return default_plan(config, ranks);
+  ASSIGN_OR_RETURN(planner::Plan plan, default_plan(config, ranks));
+  if (!wants_made_schedule(config, plan)) return plan;
+  // From the profile that an earlier run left; without one it is made after the first steps.
+  const auto profile = find_profile(config, "");
+  if (!profile.ok()) log_warning("{}; the schedule is made anew", profile.status().message());
+  if (!profile.ok() || !profile->has_value()) return plan;
+  ASSIGN_OR_RETURN(plan, default_plan(config, ranks, layer_costs_of(**profile)));
+  ASSIGN_OR_RETURN(planner::PlannedSchedule made, make_schedule_for(config, **profile, plan));
+  log_info("{} schedule: {}", config.schedule, made.text);
+  return std::move(made.plan);
 }
 
 // Tells the agent that the data are still being prepared, which may take hours.

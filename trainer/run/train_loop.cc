@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "trainer/checkpoint/collective.h"
+#include "trainer/run/plan_choice.h"
 #include "trainer/run/profile_report.h"
 #include "trainer/run/stop_signal.h"
 #include "trainer/run/trace_file.h"
@@ -28,7 +29,9 @@ TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine
       cursor_(cursor),
       first_step_(cursor.step),
       saved_step_(cursor.step),
+      plan_(session.plan),
       plan_id_(planner::plan_id(session.plan)),
+      profile_from_(cursor.step),
       progress_(stdout),
       hold_(config_.hold_dir) {}
 
@@ -88,7 +91,7 @@ Result<LoopEnd> TrainLoop::run() {
 }
 
 Result<StepResult> TrainLoop::one_step() {
-  const int64_t done = cursor_.step - first_step_;  // steps of this process
+  const int64_t done = cursor_.step - profile_from_;
   const bool profile = done >= 1 && done <= config_.profile_steps;
   const bool clock_asks = is_root() && config_.checkpoint_every_seconds > 0 &&
                           since_save_.seconds() >= config_.checkpoint_every_seconds;
@@ -147,6 +150,7 @@ Status TrainLoop::report_step(const StepResult& result, double seconds,
   metrics.gpus = gpus;
   metrics.plan_id = plan_id_;
   metrics.eval_loss = eval_loss;
+  metrics.mtp_losses = result.mtp_losses;
   // Not worth a training: the lines wait for room.
   const bool waited = metrics_->waiting() > 0;
   const Status appended = metrics_->append(metrics);
@@ -181,7 +185,7 @@ void TrainLoop::say_what_is_missing() const {
 }
 
 Status TrainLoop::profile_if_complete() {
-  if (config_.profile_steps == 0 || cursor_.step - first_step_ != config_.profile_steps + 1) {
+  if (config_.profile_steps == 0 || cursor_.step - profile_from_ != config_.profile_steps + 1) {
     return {};
   }
   ASSIGN_OR_RETURN(const planner::StepProfile profile, engine_.profile());
@@ -189,12 +193,42 @@ Status TrainLoop::profile_if_complete() {
     const Status written = write_profile(config_, profile, control_);
     if (!written.ok()) log_warning("no profile: {}", written.message());
     unreported_profile_ = profile;
+    profiled_plan_ = plan_;
     report_profile();
   }
-  if (!config_.trace) return {};
-  const Status traced =
-      write_trace(world_, session_.plan, engine_.trace(), config_.output_dir + "/trace.json");
-  if (!traced.ok()) log_warning("no trace: {}", traced.message());
+  if (config_.trace) {
+    const Status traced =
+        write_trace(world_, plan_, engine_.trace(), config_.output_dir + "/trace.json");
+    if (!traced.ok()) log_warning("no trace: {}", traced.message());
+  }
+  return improve_schedule(profile);
+}
+
+Status TrainLoop::improve_schedule(const planner::StepProfile& profile) {
+  if (!wants_made_schedule(config_, plan_)) return {};
+  const auto make = [&]() -> Result<std::string> {
+    ASSIGN_OR_RETURN(const planner::PlannedSchedule made,
+                     make_schedule_for(config_, profile, plan_));
+    progress_.finish();
+    fmt::print("step {}/{}  {} schedule: {}; {} had {:g}\n", cursor_.step, config_.steps,
+               config_.schedule, made.text, plan_.schedule, made.given_makespan);
+    std::fflush(stdout);
+    return planner::plan_to_json(made.plan).dump();
+  };
+  const Result<std::string> text = share(world_, 0, is_root() ? make() : Result<std::string>(""));
+  if (!text.ok()) {
+    if (is_root()) {
+      progress_.finish();
+      log_warning("{}; training goes on with {}", text.status().message(), plan_.schedule);
+    }
+    return {};
+  }
+  ASSIGN_OR_RETURN(const Json json, parse_json(*text, "schedule"));
+  ASSIGN_OR_RETURN(planner::Plan plan, planner::plan_from_json(json));
+  RETURN_IF_ERROR(engine_.change_schedule(plan));
+  plan_ = std::move(plan);
+  plan_id_ = planner::plan_id(plan_);
+  profile_from_ = cursor_.step;
   return {};
 }
 
@@ -202,7 +236,7 @@ Status TrainLoop::profile_if_complete() {
 void TrainLoop::report_profile() {
   since_report_.restart();
   const Result<bool> reported =
-      report_scale_table(config_, session_.plan, *unreported_profile_, control_);
+      report_scale_table(config_, profiled_plan_, *unreported_profile_, control_);
   if (!reported.ok()) log_warning("no scale table: {}", reported.status().message());
   if (!reported.ok() || *reported) unreported_profile_.reset();
 }
@@ -216,9 +250,8 @@ Result<bool> TrainLoop::save(const Decision& decision) {
                           cursor_.step >= config_.steps ? "last-save"
                           : decision.stop               ? "save"
                                                         : "");
-  const Result<std::string> digest =
-      save_checkpoint(files, world_, engine_, config_, session_.plan,
-                      {cursor_, session_.fingerprint, session_.data_hash});
+  const Result<std::string> digest = save_checkpoint(
+      files, world_, engine_, config_, plan_, {cursor_, session_.fingerprint, session_.data_hash});
   if (is_root()) progress_.finish();
   if (!digest.ok()) {
     // The old checkpoints are untouched; a disk may have room again at the next try.

@@ -42,6 +42,8 @@ class TrainLoop {
   Status report_step(const StepResult& result, double seconds, std::optional<double> eval_loss);
   void say_what_is_missing() const;
   Status profile_if_complete();
+  // Once, where wants_made_schedule(): rank 0 makes it from the profile, all change to it.
+  Status improve_schedule(const planner::StepProfile& profile);
   void report_profile();
   // True when the state is on disk.
   Result<bool> save(const Decision& decision);
@@ -57,7 +59,9 @@ class TrainLoop {
   TrainingCursor cursor_;
   const int64_t first_step_;
   int64_t saved_step_;
-  const std::string plan_id_;
+  planner::Plan plan_;  // the running one
+  std::string plan_id_;
+  int64_t profile_from_;                // the step after which the profile began
   std::optional<MetricsFile> metrics_;  // rank 0
   ProgressLine progress_;
   const HoldPoint hold_;
@@ -65,6 +69,7 @@ class TrainLoop {
   Stopwatch since_save_, since_report_;
   int failed_stops_ = 0;                                    // in a row
   std::optional<planner::StepProfile> unreported_profile_;  // rank 0: no scale table of it yet
+  planner::Plan profiled_plan_;                             // its
 };
 
 }  // namespace flextrain::trainer

@@ -46,6 +46,7 @@ class FakeEngine : public Engine {
     return internal_error("not used");
   }
   Result<double> evaluate(const BatchSource&, int) override { return internal_error("not used"); }
+  Status change_schedule(const planner::Plan&) override { return internal_error("not used"); }
   std::vector<planner::LayerId> layers_to_save() const override { return saved_; }
   std::vector<planner::LayerId> layers_held() const override { return held_; }
   Result<LayerState> export_layer(planner::LayerId layer) const override {

@@ -17,11 +17,11 @@ struct Outcome {
   std::string text;
 };
 
-// Standard output of engine_run on `ranks` ranks.
-Outcome run_engine(int ranks, const std::string& options) {
+// Output of a program on `ranks` ranks.
+Outcome run_program(int ranks, const std::string& program) {
   const std::string command =
       "mpirun --oversubscribe --allow-run-as-root --mca mpi_yield_when_idle 1 --bind-to none -n " +
-      std::to_string(ranks) + " " FLEXTRAIN_ENGINE_RUN " " + options + " 2>&1";
+      std::to_string(ranks) + " " + program + " 2>&1";
   Outcome outcome;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
@@ -30,6 +30,10 @@ Outcome run_engine(int ranks, const std::string& options) {
     outcome.text.append(buffer.data(), n);
   outcome.code = pclose(pipe);
   return outcome;
+}
+
+Outcome run_engine(int ranks, const std::string& options) {
+  return run_program(ranks, FLEXTRAIN_ENGINE_RUN " " + options);
 }
 
 struct Layout {
@@ -99,6 +103,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"Asymmetric", 3, "tied=1", "pp=2 second_pp=1"}),
     name_of);
 
+// Heads of multi-token prediction share the embedding's and the head's matrix with ranks that hold
+// neither; two of them on five layers leave a stage with a loss alone.
+INSTANTIATE_TEST_SUITE_P(
+    ExactMtp, EqualLayouts,
+    testing::Values(Layout{"PP2", 2, "mtp=1", "pp=2"}, Layout{"PP6", 6, "mtp=2", "pp=6"},
+                    Layout{"PP2DP2V2", 4, "mtp=2", "pp=2 dp=2 v=2"},
+                    Layout{"TiedPP3", 3, "mtp=2 tied=1", "pp=3"},
+                    Layout{"PaddedDP2", 2, "mtp=2 padding=1", "dp=2"},
+                    Layout{"ZeroBubblePP3", 3, "mtp=2", "pp=3 schedule=zb-1p recompute=1"},
+                    Layout{"VShapePP2DP2", 4, "mtp=2", "pp=2 dp=2 v=2 schedule=v-shape"}),
+    name_of);
+
 // Padding makes the denominator a count over all ranks; seven layers divide by nothing here.
 INSTANTIATE_TEST_SUITE_P(
     ExactPadded, EqualLayouts,
@@ -123,6 +139,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"SplitPP3", 3, "numerics=fp32", "pp=3 split=1"},
                     Layout{"TiedPP3", 3, "numerics=fp32 tied=1", "pp=3"}),
     name_of);
+
+// Any two of {schedule, pipeline degree, virtual stages, recomputation, MTP depths, data
+// parallelism} meet; the program compares and prints.
+TEST(ScheduleCover, EveryPairOfChoicesGivesOneRanksBits) {
+  const Outcome outcome = run_program(6, FLEXTRAIN_SCHEDULE_COVER);
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  std::printf("%s", outcome.text.c_str());
+  size_t equal = 0;
+  for (size_t at = 0; (at = outcome.text.find("| equal |", at)) != std::string::npos; ++at) ++equal;
+  EXPECT_GE(equal, 18u);  // six schedules times three recomputations
+}
 
 // The scale really falls in the saturated runs, and the losses stay those of a fit scale's steps up
 // to rounding: the first loss is made before any gradient and must be equal.

@@ -3,7 +3,7 @@
 // floats, the evaluation loss, the state's digest; on rank 0 only.
 //
 //   engine_run layers=5 pp=2 dp=1 v=1 schedule=1f1b numerics=exact begin=0 steps=4 batch=6 tied=0
-//              recompute=0 padding=0 scale=44 mbs=1 load=FILE save=FILE
+//              recompute=0 padding=0 scale=44 mbs=1 mtp=0 load=FILE save=FILE
 //
 // split=1 takes every Backward of the schedule apart: its Wgrad comes two Forwards or Backwards
 // later; split=2 puts a Recompute before it as well.
@@ -41,6 +41,7 @@ Result<planner::Plan> regular_plan(const Options& options, const TrainConfig& co
   layout.micro_batch_size = config.micro_batch_size;
   layout.numerics = config.numerics;
   layout.schedule = options.at("schedule");
+  layout.num_mtp_heads = config.model.mtp_num_layers;
   return planner::make_regular_plan(layout);
 }
 
@@ -138,6 +139,7 @@ Status run(const Options& options, Communicator& world) {
   config.micro_batch_size = number(options, "mbs");
   config.accumulation_scale = number(options, "scale");
   config.model.tied_head = number(options, "tied") != 0;
+  config.model.mtp_num_layers = number(options, "mtp");
   ASSIGN_OR_RETURN(config.numerics, planner::parse_numerics(options.at("numerics")));
   ASSIGN_OR_RETURN(const planner::Plan plan, make_plan(options, config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, make_engine(config, plan, world));
@@ -165,8 +167,10 @@ Status run(const Options& options, Communicator& world) {
     if (r.any_flag != (step == begin + steps - 1))
       return internal_error("rank {}, step {}: the ranks do not agree on the flag", world.rank(),
                             step);
-    print(fmt::format("step {} loss {} norm {} lr {} scale {}", step, format_hex_double(r.loss),
-                      format_hex_double(r.grad_norm), format_hex_double(r.learning_rate),
+    std::string mtp;
+    for (const double loss : r.mtp_losses) mtp += " mtp " + format_hex_double(loss);
+    print(fmt::format("step {} loss {}{} norm {} lr {} scale {}", step, format_hex_double(r.loss),
+                      mtp, format_hex_double(r.grad_norm), format_hex_double(r.learning_rate),
                       r.accumulation_scale));
   }
   ASSIGN_OR_RETURN(const double eval, engine->evaluate(text, 5));
@@ -183,11 +187,11 @@ Status run(const Options& options, Communicator& world) {
 
 int main(int argc, char** argv) {
   using namespace flextrain::trainer;
-  Options options = {{"layers", "5"}, {"pp", "1"},          {"dp", "1"},
-                     {"v", "1"},      {"schedule", "1f1b"}, {"numerics", "exact"},
-                     {"begin", "0"},  {"steps", "4"},       {"batch", "6"},
-                     {"tied", "0"},   {"recompute", "0"},   {"padding", "0"},
-                     {"scale", "44"}, {"mbs", "1"},         {"split", "0"}};
+  Options options = {
+      {"layers", "5"},      {"pp", "1"},           {"dp", "1"},        {"v", "1"},
+      {"schedule", "1f1b"}, {"numerics", "exact"}, {"begin", "0"},     {"steps", "4"},
+      {"batch", "6"},       {"tied", "0"},         {"recompute", "0"}, {"padding", "0"},
+      {"scale", "44"},      {"mbs", "1"},          {"split", "0"},     {"mtp", "0"}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     const size_t equals = text.find('=');

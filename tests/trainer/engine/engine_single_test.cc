@@ -17,6 +17,7 @@ using testing::HasSubstr;
 planner::Plan one_rank_plan(const TrainConfig& config) {
   planner::RegularLayout layout;
   layout.num_transformer_layers = config.model.layers;
+  layout.num_mtp_heads = config.model.mtp_num_layers;
   layout.global_batch = config.global_batch;
   layout.micro_batch_size = config.micro_batch_size;
   layout.numerics = config.numerics;
@@ -45,24 +46,30 @@ class ConstantText final : public BatchSource {
   int32_t token_;
 };
 
-class Learning : public testing::TestWithParam<std::tuple<planner::Numerics, bool>> {};
+class Learning : public testing::TestWithParam<std::tuple<planner::Numerics, bool, int>> {};
 
 TEST_P(Learning, LossFallsWellBelowLogV) {
   TrainConfig config = toy_config(3, 8);
   config.steps = 120;
-  std::tie(config.numerics, config.model.tied_head) = GetParam();
+  std::tie(config.numerics, config.model.tied_head, config.model.mtp_num_layers) = GetParam();
+  std::vector<double> first_mtp, last_mtp;
   const auto engine = make_toy_engine(config);
   const ToyText text(config.model.vocab, false);
   double first = 0, last = 0;
   for (int64_t step = 0; step < config.steps; ++step) {
     auto result = engine->train_step(step, step * config.global_batch, text, false, false);
     ASSERT_TRUE(result.ok()) << result.status().to_string();
-    if (step == 0) first = result->loss;
-    last = result->loss;
+    if (step == 0) first = result->loss, first_mtp = result->mtp_losses;
+    last = result->loss, last_mtp = result->mtp_losses;
     EXPECT_EQ(result->tokens, 8 * 16);
   }
   EXPECT_NEAR(first, std::log(64.0), 0.3);
   EXPECT_LT(last, 0.4 * std::log(64.0));
+  ASSERT_EQ(last_mtp.size(), static_cast<size_t>(config.model.mtp_num_layers));
+  for (size_t depth = 0; depth < last_mtp.size(); ++depth) {
+    EXPECT_NEAR(first_mtp[depth], std::log(64.0), 0.3);
+    EXPECT_LT(last_mtp[depth], 0.75 * std::log(64.0)) << depth;
+  }
   auto eval = engine->evaluate(text, 7);
   ASSERT_TRUE(eval.ok());
   EXPECT_LT(*eval, 0.5 * std::log(64.0));
@@ -71,7 +78,7 @@ TEST_P(Learning, LossFallsWellBelowLogV) {
 INSTANTIATE_TEST_SUITE_P(Modes, Learning,
                          testing::Combine(testing::Values(planner::Numerics::kExact,
                                                           planner::Numerics::kFp32),
-                                          testing::Bool()));
+                                          testing::Bool(), testing::Values(0, 2)));
 
 TEST(Engine, EvaluationChangesNoState) {
   const TrainConfig config = toy_config(2, 4);

@@ -127,8 +127,8 @@ Result<std::string> gather_state(const Engine& engine, const TrainConfig& config
         return internal_error("layer {} is saved by two ranks", state.layer);
     }
   }
-  if (world.rank() == 0 && layers.size() != static_cast<size_t>(config.model.layers) + 2)
-    return internal_error("{} layers are saved, {} exist", layers.size(), config.model.layers + 2);
+  if (world.rank() == 0 && layers.size() != static_cast<size_t>(num_layers(config.model)))
+    return internal_error("{} layers are saved, {} exist", layers.size(), num_layers(config.model));
   std::string all;
   for (const auto& [layer, bytes] : layers) all += bytes;
   return all;

@@ -95,6 +95,7 @@ class OneLayer {
     const int64_t matrix = w.size() - hidden;
     math_->head_forward(w, w.slice(hidden, matrix), in, t, saved, loss, kLossScale, true,
                         gradients.slice(hidden, matrix), sink_.get(), true);
+    b_.fill_zero(grad);
     math_->head_backward(w, in, saved, grad, gradients, *sink_, true);
     LayerRun run;
     for (double row : get_doubles(b_, loss)) run.loss += row * kLossScale;
