@@ -136,16 +136,29 @@ mend_partition() { on ctl scontrol update partitionname=main state=up; }
 SLURM_HEALERS+=(mend_partition)
 
 # ---- nodes -------------------------------------------------------------------------------------------
-fault node-added exact "a node is added to slurm.conf, whose slurmd never comes, and reconfigured"
+# (slurmctld 22.05 ends itself when it is reconfigured to more or fewer nodes: "MaxNodeCount has
+# changed during reconfig, slurmctld must be restarted".)
+restart_slurmctld() { vc kill-ctld TERM && vc start-ctld && wait_until_quiet 40 ctld_answers; }
+fault node-added exact "a node, whose slurmd never comes, is added to slurm.conf and slurmctld restarted; 10 s later out again"
+excuse_node_added() { echo slurmctld; }
 inject_node_added() {
-  sed -i -e 's/^NodeName=n\[1-4\]/NodeName=n[1-5]/' -e 's/ Nodes=n\[1-4\]/ Nodes=n[1-5]/' \
-    -e '$a NodeName=DEFAULT' "$VC_ROOT/etc/nodes/slurm/slurm.conf"
-  sed -i 's/^NodeName=n\[1-4\]/NodeName=n[1-5]/' "$VC_ROOT/etc/nodes/slurm/gres.conf"
-  echo "$(vc exec ctl ip -4 -o addr show eth0 | grep -oE '10\.[0-9]+\.[0-9]+').15 n5" >>"$VC_ROOT/etc/nodes/hosts"
-  on ctl scontrol reconfigure
+  local etc=$VC_ROOT/etc/nodes
+  cp "$etc/slurm/gres.conf" "$VC_ROOT/gres.conf.good"
+  cp "$etc/hosts" "$VC_ROOT/hosts.good"
+  sed -i -e 's/^NodeName=n\[1-4\]/NodeName=n[1-5]/' -e 's/ Nodes=n\[1-4\]/ Nodes=n[1-5]/' "$etc/slurm/slurm.conf"
+  sed -i 's/^NodeName=n\[1-4\]/NodeName=n[1-5]/' "$etc/slurm/gres.conf"
+  echo "$(vc exec ctl ip -4 -o addr show eth0 | grep -oE '10\.[0-9]+\.[0-9]+').15 n5" >>"$etc/hosts"
+  restart_slurmctld && on ctl scontrol show node n5 >/dev/null
+}
+heal_node_added() {
+  open_gates
+  pause 10
+  cp "$VC_ROOT/slurm.conf.good" "$VC_ROOT/etc/nodes/slurm/slurm.conf"
+  cat "$VC_ROOT/gres.conf.good" >"$VC_ROOT/etc/nodes/slurm/gres.conf"
+  cat "$VC_ROOT/hosts.good" >"$VC_ROOT/etc/nodes/hosts"
+  restart_slurmctld
 }
 
-# (slurmctld 22.05 ends itself when it is reconfigured to fewer nodes: "must be restarted".)
 fault node-removed exact "a companion's node is taken out of slurm.conf and slurmctld restarted; 15 s later back"
 excuse_node_removed() { echo slurmctld; }
 skip_node_removed() { needs_companion_job "$1"; }
@@ -157,7 +170,6 @@ inject_node_removed() {
     "$VC_ROOT/etc/nodes/slurm/slurm.conf"
   restart_slurmctld
 }
-restart_slurmctld() { vc kill-ctld TERM && vc start-ctld && wait_until_quiet 40 ctld_answers; }
 heal_node_removed() {
   open_gates
   pause 15
