@@ -66,6 +66,7 @@ void block_signals() {
   for (const int number : {SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a log or control file at its limit ends nothing
 }
 
 // The base agent's door for its companions.

@@ -2,7 +2,6 @@
 #include "agent/registration.h"
 
 #include <sys/resource.h>
-#include <toml++/toml.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include "agent/process.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/toml.h"
 
 namespace flextrain::agent {
 namespace {

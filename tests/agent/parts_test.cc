@@ -233,6 +233,9 @@ TEST_F(Folder, NumericsOfTheJobFile) {
   EXPECT_EQ(numerics_of_command({"flextrain-trainer", "train", dir + "/a.toml"}), "fp32");
   EXPECT_EQ(numerics_of_command({"flextrain-trainer", "train", dir + "/b.toml"}), "exact");
   EXPECT_EQ(numerics_of_command({"flextrain-trainer", "train", dir + "/none.toml"}), "exact");
+  // Ended the agent: toml++ asserts on it.
+  write("c.toml", "[/x]\n");
+  EXPECT_EQ(numerics_of_command({"flextrain-trainer", "train", dir + "/c.toml"}), "exact");
   EXPECT_EQ(numerics_of_command({"other", dir + "/a.toml"}), "exact");
   // Was ignored: fp32 on the command line, and its companions were refused.
   EXPECT_EQ(numerics_of_command(

@@ -73,6 +73,23 @@ heal_checkpoint_read_only() {
 }
 quietly() { "$@" 2>/dev/null; }
 
+fault checkpoint-quota exact "no file of the ranks may grow beyond 4 KiB (RLIMIT_FSIZE), for 15 s"
+skip_checkpoint_quota() { needs_trainer "$1"; }
+limit_rank_files() { # BYTES
+  local node pid
+  for node in n1 n2 n3 n4; do
+    for pid in $(pids_on "$node" "$PATTERN_RANK"); do
+      as alice "$node" prlimit --pid "$pid" "--fsize=$1:" || return 1
+    done
+  done
+}
+inject_checkpoint_quota() { limit_rank_files 4096; }
+heal_checkpoint_quota() {
+  open_gates
+  pause 15
+  limit_rank_files unlimited
+}
+
 # What a save writes at that rate takes seconds instead of milliseconds, in every phase.
 fault checkpoint-slow exact "a checkpoint's disk that takes 1200 KiB/s, all along"
 kind_checkpoint_slow() { on_disks; }

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/config/config_reader.h"
 
-// toml++ asserts on some texts that are merely wrong ("[/x]"); without assertions it would read on.
-#include <stdexcept>
-#undef NDEBUG
-#define TOML_ASSERT(condition) \
-  ((condition) ? static_cast<void>(0) : throw std::invalid_argument("this is not TOML"))
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <optional>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "base/toml.h"
 #include "trainer/config/config_fields.h"
 
 namespace flextrain::trainer {

@@ -148,6 +148,7 @@ int main(int argc, char** argv) {
   flextrain::keep_standard_streams();
   // Whoever reads the log may leave; training goes on, and results that nobody got are said.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is a failed write, as a full disk is
   try {
     return flextrain::trainer::run(argc, argv);
   } catch (const std::exception& error) {
