@@ -10,7 +10,9 @@
 #include "cli/doctor.h"
 #include "cli/explain.h"
 #include "cli/fields.h"
+#include "cli/replay.h"
 #include "cli/simulate.h"
+#include "cli/tide.h"
 #include "cli/time_spec.h"
 #include "cli/values.h"
 
@@ -22,7 +24,7 @@ constexpr const char* kKinds[] = {"grow", "refuse", "shrink", "abort", "pause", 
 struct Options {
   std::string jobs, user, start, end, format, kind, id;
   bool all = false, no_header = false, parsable = false, json = false, help_format = false;
-  bool snapshot = false;
+  bool snapshot = false, replay = false, tide = false;
 };
 
 AppResult failure(const Status& status) {
@@ -127,13 +129,34 @@ AppResult run_explain(Environment& environment, const Options& options) {
   Json row = rows->front();
   if (options.json) return {0, json_text(row), ""};
   std::string out = explain_decision(row);
+  int code = 0;
+  if (options.replay) {
+    const Result<Replayed> replayed = replay_decision(row);
+    if (!replayed.ok()) return failure(replayed.status());
+    out += replayed->text;
+    code = replayed->same ? 0 : 1;
+  }
   if (options.snapshot) {
     const Json& snapshot = member(row, "snapshot");
     out += snapshot.is_null()
                ? "\nSnapshot\n  not shown: only root and SlurmUser see everybody's jobs\n"
                : "\nSnapshot\n" + json_text(snapshot);
   }
-  return {0, out, ""};
+  return {code, out, ""};
+}
+
+AppResult run_tide(Environment& environment, const Options& options) {
+  const int64_t now = environment.now();
+  Json filter = {{"start", now - int64_t{7} * 86400}};
+  for (const auto& [text, name] : {std::pair(options.start, "start"), {options.end, "end"}}) {
+    if (text.empty()) continue;
+    const Result<int64_t> time = parse_time(text, now);
+    if (!time.ok()) return failure(time.status());
+    filter[name] = *time;
+  }
+  const Result<std::vector<Json>> rows = ask(environment, "tide", filter);
+  if (!rows.ok()) return failure(rows.status());
+  return {0, options.json ? json_text(Json{{"rows", *rows}}) : draw_tide(*rows), ""};
 }
 
 AppResult run_command(Environment& environment, const std::string& action, const Options& options) {
@@ -212,6 +235,12 @@ void add_simulate_options(CLI::App& command, SimulateOptions& options) {
       ->capture_default_str();
   command.add_option("--tick", options.tick, "Seconds between looks for growth")
       ->capture_default_str();
+  command
+      .add_option("--remaining", options.remaining,
+                  "What the guard knows of the time a job still runs: exact, its limit, or nothing")
+      ->capture_default_str();
+  command.add_option("--set", options.settings,
+                     "Key=Value of flextrain.conf, for every policy; may be repeated");
   command.add_option("--warm-up", options.warm_up_days, "Days at the start that do not count")
       ->capture_default_str();
   command.add_option("--seeds", options.seeds, "Choices of who is elastic, for the spread")
@@ -252,6 +281,12 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kKinds), std::end(kKinds)),
                             CLI::ignore_case));
   explain->add_option("ID", options.id, "Of `sflex decisions`")->required();
+  explain->add_flag("--replay", options.replay,
+                    "Also asks the policy again with what was stored; 1 when it decides otherwise");
+  CLI::Option* tide =
+      idle->add_flag("--tide", options.tide, "By hour of the day, drawn; of the last 7 days");
+  idle->add_option("-S,--starttime", options.start, "The tide's begin")->needs(tide);
+  idle->add_option("-E,--endtime", options.end, "The tide's end")->needs(tide);
   explain->add_flag("--snapshot", options.snapshot, "Also everything the controller saw");
   table->add_option("JOB", options.id, "Id of the elastic job");
   for (CLI::App* command : {pause, resume})
@@ -273,6 +308,7 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
   if (decisions->parsed()) return run_listing(environment, decisions_listing(), options);
   if (companions->parsed()) return run_listing(environment, companions_listing(), options);
   if (table->parsed()) return run_listing(environment, table_listing(), options);
+  if (idle->parsed() && options.tide) return run_tide(environment, options);
   if (idle->parsed()) return run_listing(environment, idle_listing(), options);
   if (explain->parsed()) return run_explain(environment, options);
   if (pause->parsed()) return run_command(environment, "pause", options);

@@ -22,6 +22,12 @@ std::string rule_text(const std::string& rule) {
       {"best-entry",
        "the fastest entry of the scale table that fits the idle GPUs; no gate is set"},
       {"guard", "the time saved over the rest of the run must exceed the pause of the switch"},
+      {"quiet-hours", "nobody grows in the hours of QuietHours"},
+      {"scalings-per-hour", "no job switches more often within an hour than MaxScalingsPerHour"},
+      {"user-cap", "the jobs of a user hold UserMaxExpandedGPUs beyond their bases at most"},
+      {"account-cap",
+       "the jobs of an account hold AccountMaxExpandedGPUs beyond their bases at most"},
+      {"idle-reserve", "the share IdleReserve of what no base and no other job holds stays idle"},
       {"queue-not-empty", "nobody grows while a job waits for GPUs"},
       {"at-max", "no growth beyond the user's --elastic-max and the site's MaxGrowth"},
       {"no-table", "without a scale table it is not known what more GPUs would bring"},
@@ -32,8 +38,8 @@ std::string rule_text(const std::string& rule) {
       {"failure-pause",
        "after a failed switch a job is left alone for RetryAfterFailureSeconds, doubled each time"},
       {"reclaim",
-       "a waiting job that fits once expanded GPUs come back gets them, first from the jobs that "
-       "gained most; nobody drops below its base"},
+       "a waiting job that fits once expanded GPUs come back gets them, in the order of Victims; "
+       "nobody drops below its base"},
       {"not-enough", "where expanded GPUs would not suffice nothing is taken back"},
       {"switch-under-way", "jobs that are switching are asked when they have settled"},
   };
@@ -71,6 +77,9 @@ std::string symbol_text(const std::string& symbol, const std::string& kind) {
       {"failures", "failed switches in a row"},
       {"since_switch", "seconds since the last switch"},
       {"cooldown", "CooldownSeconds"},
+      {"scalings", "its switches within the last hour"},
+      {"most_scalings", "MaxScalingsPerHour"},
+      {"left", "GPUs that the cap leaves"},
   };
   static const std::map<std::string, std::string> kReclaim = {
       {"N", "GPUs that the waiting job needs"},

@@ -54,8 +54,54 @@ Result<ReplayOptions> common_options(const SimulateOptions& options) {
   ASSIGN_OR_RETURN(common.pause, parse_pause(options.pause));
   if (options.mode != "pp" && options.mode != "dp+pp")
     return invalid_argument("--mode is pp or dp+pp, not '{}'", options.mode);
+  if (options.remaining == "limit") {
+    common.remaining = KnownRemaining::kLimit;
+  } else if (options.remaining == "nothing") {
+    common.remaining = KnownRemaining::kNothing;
+  } else if (options.remaining != "exact") {
+    return invalid_argument("--remaining is exact, limit or nothing, not '{}'", options.remaining);
+  }
   common.mode = options.mode == "pp" ? ScaleMode::kPipeline : ScaleMode::kDataAndPipeline;
   return common;
+}
+
+// The keys of flextrain.conf that mean something to a replay.
+Status apply_setting(policy::Parameters& policy, const std::string& setting) {
+  const size_t equals = setting.find('=');
+  const std::string key = to_lower(trim(setting.substr(0, equals)));
+  const std::string value(
+      equals == std::string::npos ? "" : trim(std::string_view(setting).substr(equals + 1)));
+  const auto number = [&](auto& field) -> Status {
+    ASSIGN_OR_RETURN(const double parsed, parse_double(value));
+    if (!(parsed >= 0 && parsed <= 1e9))
+      return invalid_argument("--set {}: a number from 0 to 1e9 is expected", setting);
+    field = static_cast<std::remove_reference_t<decltype(field)>>(parsed);
+    return {};
+  };
+  if (key == "gateprobability") return number(policy.gate_probability);
+  if (key == "arrivalwindowseconds") return number(policy.arrival_window_seconds);
+  if (key == "arrivalmingpus") return number(policy.arrival_min_gpus);
+  if (key == "cooldownseconds") return number(policy.cooldown_seconds);
+  if (key == "spareendingseconds") return number(policy.spare_ending_seconds);
+  if (key == "maxgrowth") return number(policy.max_growth);
+  if (key == "gate") {
+    ASSIGN_OR_RETURN(policy.gate, policy::parse_gate(value));
+  } else if (key == "forecast") {
+    ASSIGN_OR_RETURN(policy.forecast, policy::parse_forecast(value));
+  } else if (key == "victims") {
+    ASSIGN_OR_RETURN(policy.victims, policy::parse_victim_rule(value));
+  } else if (key == "requireemptyqueue") {
+    ASSIGN_OR_RETURN(policy.require_empty_queue, parse_bool(value));
+  } else if (key == "remainingtimeguard") {
+    ASSIGN_OR_RETURN(policy.remaining_time_guard, parse_bool(value));
+  } else {
+    return invalid_argument(
+        "--set {}: one of Gate, GateProbability, Forecast, ArrivalWindowSeconds, ArrivalMinGPUs, "
+        "Victims, SpareEndingSeconds, MaxGrowth, RequireEmptyQueue, RemainingTimeGuard and "
+        "CooldownSeconds with =VALUE is expected",
+        setting);
+  }
+  return {};
 }
 
 AppResult refused(const Status& status) {
@@ -75,6 +121,9 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
   for (const std::string& name : split(options.policies, ',')) {
     Result<Scenario> scenario = make_scenario(trim(name), *common);
     if (!scenario.ok()) return refused(scenario.status());
+    for (const std::string& setting : options.settings)
+      if (const Status status = apply_setting(scenario->options.policy, setting); !status.ok())
+        return refused(status);
     scenarios.push_back(std::move(*scenario));
   }
   std::vector<ScenarioReport> reports;

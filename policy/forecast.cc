@@ -15,12 +15,12 @@ constexpr double kSizeHistory = 7 * kDay, kSizeRefresh = 1800;
 constexpr int kSeasonDays = 21;
 constexpr double kSeasonHalfWidth = 1800, kPriorHours = 4;
 
-bool weekend(double day) {  // of days since 1970-01-01, a Thursday
-  const auto weekday = static_cast<int64_t>(day) % 7;
+}  // namespace
+
+bool is_weekend(double day) {
+  const auto weekday = static_cast<int64_t>(day) % 7;  // 1970-01-01 was a Thursday
   return weekday == 2 || weekday == 3;
 }
-
-}  // namespace
 
 std::string_view forecast_name(ForecastKind kind) {
   switch (kind) {
@@ -30,15 +30,17 @@ std::string_view forecast_name(ForecastKind kind) {
       return "thinned";
     case ForecastKind::kSeasonal:
       return "seasonal";
+    case ForecastKind::kIdle:
+      return "idle";
   }
   return "unknown";
 }
 
 Result<ForecastKind> parse_forecast(std::string_view text) {
-  for (const ForecastKind kind :
-       {ForecastKind::kTrailing, ForecastKind::kThinned, ForecastKind::kSeasonal})
+  for (const ForecastKind kind : {ForecastKind::kTrailing, ForecastKind::kThinned,
+                                  ForecastKind::kSeasonal, ForecastKind::kIdle})
     if (to_lower(trim(text)) == forecast_name(kind)) return kind;
-  return invalid_argument("'{}' is no forecast; one of trailing, thinned, seasonal", text);
+  return invalid_argument("'{}' is no forecast; one of trailing, thinned, seasonal, idle", text);
 }
 
 double Forecast::rate(int margin) const {
@@ -89,7 +91,7 @@ double ArrivalRecord::seasonal_rate(double now) const {
   const double today = std::floor(local / kDay);
   double count = 0, seconds = 0;
   for (int back = 1; back <= kSeasonDays; ++back) {
-    if (weekend(today - back) != weekend(today)) continue;
+    if (is_weekend(today - back) != is_weekend(today)) continue;
     const double centre = now - back * kDay;
     if (centre - kSeasonHalfWidth < observed_since_) break;
     count += static_cast<double>(first_after(centre + kSeasonHalfWidth) -
@@ -166,6 +168,22 @@ Forecast ArrivalRecord::forecast(double now) {
   for (size_t i = 1; i < survival_.size(); ++i) forecast.per_second.push_back(base * survival_[i]);
   if (forecast.per_second.size() == 1) forecast.per_second.push_back(0);
   return forecast;
+}
+
+Forecaster::Forecaster(const Parameters& parameters, double observed_since,
+                       double local_offset_seconds)
+    : arrivals_(parameters, observed_since, local_offset_seconds),
+      idle_(local_offset_seconds),
+      by_idle_(parameters.forecast == ForecastKind::kIdle) {}
+
+Forecast Forecaster::forecast(double now) {
+  const Forecast* idle = by_idle_ ? idle_.forecast(now) : nullptr;
+  return idle != nullptr ? *idle : arrivals_.forecast(now);
+}
+
+double Forecaster::rate(double now, int margin) {
+  const Forecast* idle = by_idle_ ? idle_.forecast(now) : nullptr;
+  return idle != nullptr ? idle->rate(margin) : arrivals_.rate(now, margin);
 }
 
 }  // namespace flextrain::policy

@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "policy/idle_record.h"
 #include "policy/policy.h"
 
 namespace flextrain::policy {
 
 // GPUs per step of a Forecast.
 constexpr int kForecastBucket = 8;
+
+// `day`: days since 1970-01-01.
+bool is_weekend(double day);
 
 // How far back arrivals matter for a forecast, seconds: what a caller must keep and add again after
 // a restart.
@@ -54,6 +58,25 @@ class ArrivalRecord {
   double base_at_ = -1e18, base_ = 0;
   int counted_ = 0;
   double over_ = 0;
+};
+
+// λ by whatever Parameters::forecast says; `idle` falls back on the thinned arrivals until enough
+// of the idle curve was seen.
+class Forecaster {
+ public:
+  Forecaster(const Parameters& parameters, double observed_since, double local_offset_seconds = 0);
+
+  void add(const Arrival& arrival) { arrivals_.add(arrival); }
+  void add_idle(double time, int gpus) {
+    if (by_idle_) idle_.add(time, gpus);
+  }
+  Forecast forecast(double now);
+  double rate(double now, int margin);  // forecast(now).rate(margin), without making all of it
+
+ private:
+  ArrivalRecord arrivals_;
+  IdleRecord idle_;
+  const bool by_idle_;
 };
 
 }  // namespace flextrain::policy

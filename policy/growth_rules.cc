@@ -23,6 +23,9 @@ GrowthRule pausing(const Parameters& parameters, const PoolFacts& pool, const Jo
     verdict.pause = static_cast<double>(parameters.cooldown_seconds);
     if (verdict.since < verdict.pause) return GrowthRule::kCooldown;
   }
+  if (parameters.max_scalings_per_hour > 0 &&
+      job.scalings_last_hour >= parameters.max_scalings_per_hour)
+    return GrowthRule::kScalingsPerHour;
   return GrowthRule::kGrow;
 }
 
@@ -34,11 +37,15 @@ GrowthRule before_entry(const Parameters& parameters, const PoolFacts& pool, con
   verdict.cap = job.max_gpus > 0 ? std::min(job.max_gpus, by_factor) : by_factor;
   if (job.held_gpus >= verdict.cap) return GrowthRule::kAtMax;
   if (job.table == nullptr || job.table->empty()) return GrowthRule::kNoTable;
+  if (pool.quiet) return GrowthRule::kQuietHours;
   if (parameters.require_empty_queue && pool.jobs_wait) return GrowthRule::kQueueNotEmpty;
   if (const GrowthRule rule = pausing(parameters, pool, job, verdict); rule != GrowthRule::kGrow)
     return rule;
-  verdict.most = std::min(verdict.cap, job.held_gpus + job.fitting_gpus);
-  return job.fitting_gpus <= 0 ? GrowthRule::kNoIdle : GrowthRule::kGrow;
+  if (job.fitting_gpus <= 0) return GrowthRule::kNoIdle;
+  if (job.allowed_gpus <= 0) return job.allowed_by;
+  verdict.most =
+      std::min(verdict.cap, job.held_gpus + std::min(job.fitting_gpus, job.allowed_gpus));
+  return GrowthRule::kGrow;
 }
 
 // Guard and gate for one entry; true when both let it grow.
@@ -51,8 +58,7 @@ bool weigh(const Parameters& parameters, const PoolFacts& pool, const JobFacts& 
   if (parameters.gate != Gate::kNone) {
     const int margin = pool.idle_gpus - (entry.gpus - job.held_gpus);
     verdict.lambda = rate(margin);
-    // Without a known end the net benefit of GPUs that stay for ever is a gain without bound.
-    const double remaining = verdict.remaining.value_or(1e9);
+    const double remaining = *verdict.remaining;
     if (parameters.gate != Gate::kNetBenefit)
       verdict.value =
           benefit_probability(parameters.gate, verdict.lambda, verdict.overhead, verdict.speedup);
@@ -85,7 +91,8 @@ GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool, 
   verdict.overhead =
       verdict.overhead_measured ? job.grow_overhead : parameters.default_overhead_seconds;
   verdict.overhead_back = job.shrink_overhead > 0 ? job.shrink_overhead : verdict.overhead;
-  verdict.remaining = job.remaining_seconds;
+  verdict.remaining_by_age = !job.remaining_seconds;
+  verdict.remaining = job.remaining_seconds.value_or(job.age);
   const auto fits = [&](const TableEntry& entry) {
     return entry.gpus > job.held_gpus && entry.gpus <= verdict.most &&
            entry.tokens_per_second > verdict.now_tokens;
@@ -109,7 +116,8 @@ GrowthVerdict judge_growth(const Parameters& parameters, const PoolFacts& pool, 
     if (fastest != nullptr && verdict.now_tokens > 0)
       weigh(parameters, pool, job, rate, stay, *fastest, verdict);
   }
-  if (verdict.entry == nullptr) verdict.rule = GrowthRule::kNoEntry;
+  if (verdict.entry == nullptr)
+    verdict.rule = job.allowed_gpus < job.fitting_gpus ? job.allowed_by : GrowthRule::kNoEntry;
   return verdict;
 }
 

@@ -4,6 +4,7 @@
 // Pure.
 #pragma once
 
+#include <climits>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -12,8 +13,29 @@
 
 namespace flextrain::policy {
 
+// In the order in which they are asked; the first that refuses is the answer.
+enum class GrowthRule {
+  kGrow,  // none refuses
+  kNotSteady,
+  kAtMax,
+  kNoTable,
+  kQuietHours,
+  kQueueNotEmpty,
+  kFailurePause,
+  kCooldown,
+  kScalingsPerHour,
+  kNoIdle,
+  kUserCap,
+  kAccountCap,
+  kIdleReserve,
+  kNoEntry,
+  kGuard,
+  kGate,
+};
+
 struct PoolFacts {  // what is the same for every job of a tick
   double now = 0;
+  bool quiet = false;      // quiet hours
   bool jobs_wait = false;  // for GPUs alone
   int idle_gpus = 0;       // of the whole pool, less what this tick's growths took
 };
@@ -24,25 +46,15 @@ struct JobFacts {
   int max_gpus = 0;      // the user's; 0 = none
   int fitting_gpus = 0;  // idle ones that it could take
   const std::vector<TableEntry>* table = nullptr;
-  std::optional<double> remaining_seconds;        // at the present speed
+  // The most that a cap lets it add, and which one; without one, everything.
+  int allowed_gpus = INT_MAX;
+  GrowthRule allowed_by = GrowthRule::kGrow;
+  std::optional<double> remaining_seconds;  // at the present speed
+  double age = 0;                           // seconds that it has run
+  int scalings_last_hour = 0;
   double grow_overhead = 0, shrink_overhead = 0;  // seconds; 0 = not measured yet
   double last_switch_time = 0, last_failure_time = 0;
   int failures = 0;
-};
-
-// In the order in which they are asked; the first that refuses is the answer.
-enum class GrowthRule {
-  kGrow,  // none refuses
-  kNotSteady,
-  kAtMax,
-  kNoTable,
-  kQueueNotEmpty,
-  kFailurePause,
-  kCooldown,
-  kNoIdle,
-  kNoEntry,
-  kGuard,
-  kGate,
 };
 
 struct GrowthVerdict {
@@ -56,6 +68,7 @@ struct GrowthVerdict {
   double speedup = 0, overhead = 0, overhead_back = 0;
   bool overhead_measured = false;
   std::optional<double> remaining;  // R that the guard and the net benefit used
+  bool remaining_by_age = false;    // for want of anything better
   double saved = 0;                 // R − R/S
   double lambda = 0;                // arrivals per second that would take the GPUs back
   double value = 0;                 // P(benefit), or the expected net benefit in seconds

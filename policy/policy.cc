@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "policy/growth.h"
+#include "policy/node_index.h"
 #include "policy/reclaim.h"
 
 namespace flextrain::policy {
@@ -34,16 +35,18 @@ Result<Parameters> parse_preset(std::string_view text) {
   parameters.arrival_min_gpus = 32;
   parameters.remaining_time_guard = false;
   parameters.victims = VictimRule::kMostExpanded;
+  parameters.spare_ending_seconds = 0;
   return parameters;
 }
 
 std::vector<Decision> decide(const Snapshot& snapshot, const Parameters& parameters) {
-  ReclaimOutcome reclaimed = reclaim(snapshot, parameters);
+  const NodeIndex nodes(snapshot, parameters);
+  ReclaimOutcome reclaimed = reclaim(snapshot, parameters, nodes);
   std::vector<Decision> decisions = std::move(reclaimed.decisions);
   std::set<uint32_t> busy;
   for (const Decision& decision : decisions)
     if (decision.kind == DecisionKind::kShrink) busy.insert(decision.job_id);
-  const std::vector<Decision> growths = grow(snapshot, parameters, busy, reclaimed.taken);
+  const std::vector<Decision> growths = grow(snapshot, parameters, nodes, busy, reclaimed.taken);
   decisions.insert(decisions.end(), growths.begin(), growths.end());
   return decisions;
 }

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "policy/quiet_hours.h"
+#include "policy/shared_list.h"
 
 namespace flextrain::policy {
 
@@ -32,6 +34,7 @@ enum class ForecastKind {
   kTrailing,  // arrivals of at least arrival_min_gpus in the trailing window
   kThinned,   // all arrivals in the window × P(larger than what stays idle after the growth)
   kSeasonal,  // the rate at this time of day shrunk to the last hour, thinned
+  kIdle,      // how long idle GPUs stayed idle at this time of day and of late
 };
 std::string_view forecast_name(ForecastKind kind);
 Result<ForecastKind> parse_forecast(std::string_view text);
@@ -57,11 +60,19 @@ struct Parameters {
   double default_overhead_seconds = 60;      // before the first measurement
   int64_t cooldown_seconds = 0;              // after a switch
   int64_t retry_after_failure_seconds = 60;  // doubled per further failure in a row, up to 64x
+  // A victim that ends within so many seconds, or is saving, is asked after the others; 0 = alike.
+  int64_t spare_ending_seconds = 120;
+  // 0 = no bound, for these three.
+  int user_max_expanded = 0, account_max_expanded = 0;  // GPUs beyond the bases, of all their jobs
+  int max_scalings_per_hour = 0;                        // of a job
+  double idle_reserve = 0;  // share of what no base and no rigid job holds that stays idle
+  QuietHours quiet_hours;   // local time; nobody grows
+  int queue_depth = 500;    // so many waiting jobs, in Slurm's order, may take GPUs back
 };
 
 // Named sets of parameters: "recommended" (the defaults above) and "flextrain-paper" (FlexTrain as
 // published: printed gate, trailing rate of jobs of at least 32 GPUs, no guard, the job that gained
-// most GPUs gives first).
+// most GPUs gives first, nobody spared).
 Result<Parameters> parse_preset(std::string_view text);
 
 struct TableEntry {
@@ -85,22 +96,29 @@ struct CompanionView {
 
 struct ElasticJobView {
   uint32_t job_id = 0;
-  std::string user;
+  std::string user, account;
   int64_t start_time = 0;
   bool steady = false;  // running, agent registered, no switch under way
   std::string not_steady_reason;
-  int base_gpus = 0;                        // guaranteed minimum
-  int held_gpus = 0;                        // base + companions
-  int max_gpus = 0;                         // the user's --elastic-max
-  std::vector<TableEntry> table;            // kept entries, ascending GPUs; empty = not known yet
-  std::optional<double> remaining_seconds;  // at the present speed
+  int base_gpus = 0;              // guaranteed minimum
+  int held_gpus = 0;              // base + companions
+  int max_gpus = 0;               // the user's --elastic-max
+  std::vector<TableEntry> table;  // kept entries, ascending GPUs; empty = not known yet
+  // At the present speed: what "progress" or "limit" say; where neither is known, the guard takes
+  // the job to run as long again as it has run.
+  std::optional<double> remaining_seconds;
+  std::string remaining_source;
+  bool saving = false;   // a checkpoint, now
+  int pending_gpus = 0;  // companions ordered that it does not use yet
+  int scalings_last_hour = 0;
   double grow_overhead_seconds = 0, shrink_overhead_seconds = 0;  // measured; 0 = not yet
   int64_t last_switch_time = 0, last_failure_time = 0;
   int failures = 0;  // in a row
   // Set when somebody or something outside the policy forbids growth ("paused", "left-alone", …):
   // the rule to record and one sentence. Reclaim is not concerned.
   std::string hold_rule, hold_reason;
-  std::vector<NodeOffer> offers;
+  SharedList<NodeOffer> offers;
+  std::vector<std::string> own_nodes;  // where no companion may go, whatever is offered there
   std::vector<CompanionView> companions;
 };
 
@@ -109,9 +127,9 @@ struct WaitingJob {  // a pending job that only GPUs keep from starting
   int64_t submit_time = 0;
   int nodes = 1, gpus = 0, gpus_per_node = 0;  // gpus_per_node 0 = any spread
   // Idle GPUs per node that this job could use, expanded ones not counted.
-  std::vector<NodeOffer> offers;
+  SharedList<NodeOffer> offers;
   // Companions on nodes it could use.
-  std::vector<std::string> usable_nodes;
+  SharedList<std::string> usable_nodes;
 };
 
 struct Arrival {
@@ -131,8 +149,10 @@ struct Forecast {
 
 struct Snapshot {
   int64_t now = 0;
+  int64_t local_offset_seconds = 0;  // local time − UTC
   std::vector<ElasticJobView> elastic;
-  std::vector<WaitingJob> waiting;  // in Slurm's order
+  std::vector<WaitingJob> waiting;  // in Slurm's order; the first queue_depth at least
+  int more_waiting = 0;             // those behind them
   int other_waiting_gpu_jobs =
       0;  // pending GPU jobs that GPUs alone would not start (held, limits …)
   Forecast forecast;

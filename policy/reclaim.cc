@@ -9,7 +9,11 @@
 #include "policy/reclaim.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
+#include <string>
+#include <tuple>
 
 #include "policy/selection.h"
 #include "policy/text.h"
@@ -18,8 +22,6 @@
 
 namespace flextrain::policy {
 namespace {
-
-using NodeCount = std::map<std::string, int>;
 
 int needed_nodes(const WaitingJob& job) {
   const int by_gpus =
@@ -31,44 +33,84 @@ int needed_gpus(const WaitingJob& job) {
   return job.gpus_per_node > 0 ? needed_nodes(job) * job.gpus_per_node : job.gpus;
 }
 
-bool fits(const WaitingJob& job, const NodeCount& free) {
-  int nodes = 0, gpus = 0;
-  for (const auto& [node, count] : free) {
-    if (count < std::max(job.gpus_per_node, 1)) continue;
-    ++nodes;
-    gpus += count;
+// GPUs per node that one waiting job could use, and whether it fits there.
+class Room {
+ public:
+  Room(const WaitingJob& job, std::vector<int> free) : job_(&job), free_(std::move(free)) {
+    for (const int count : free_) {
+      total_ += count;
+      count_node(count, 1);
+    }
   }
-  return nodes >= needed_nodes(job) && (job.gpus_per_node > 0 || gpus >= job.gpus);
-}
 
-// What a fitting job will occupy, added to `taken`: fully used nodes first. Which nodes Slurm picks
-// is its own affair; this is one possible choice.
-void occupy(const WaitingJob& job, const NodeCount& free, NodeCount& taken) {
-  std::vector<std::pair<int, std::string>> order;
-  for (const auto& [node, count] : free)
-    if (count >= std::max(job.gpus_per_node, 1)) order.emplace_back(count, node);
-  std::sort(order.begin(), order.end());
-  if (job.gpus_per_node > 0) {  // the tightest nodes
-    const auto nodes = static_cast<size_t>(needed_nodes(job));
-    for (size_t i = 0; i < nodes && i < order.size(); ++i)
-      taken[order[i].second] += job.gpus_per_node;
-    return;
+  void add(int node, int gpus) {
+    int& count = free_[static_cast<size_t>(node)];
+    count_node(count, -1);
+    count += gpus;
+    total_ += gpus;
+    count_node(count, 1);
   }
-  std::reverse(order.begin(), order.end());  // the fewest nodes, but as many as it asks for
-  int rest = job.gpus, nodes_left = needed_nodes(job);
-  for (const auto& [count, node] : order) {
-    if (rest <= 0) break;
-    const int take = std::min(count, std::max(1, rest - (nodes_left - 1)));
-    taken[node] += std::min(take, rest);
-    rest -= std::min(take, rest);
-    nodes_left = std::max(1, nodes_left - 1);
+  bool fits() const { return fits(*job_, nodes_, gpus_); }
+  // With `nodes` that have enough GPUs per node for the job, and so many GPUs there.
+  static bool fits(const WaitingJob& job, int nodes, int gpus) {
+    return nodes >= needed_nodes(job) && (job.gpus_per_node > 0 || gpus >= job.gpus);
   }
-}
+  int total() const { return total_; }
+  int nodes() const { return nodes_; }
+  int gpus() const { return gpus_; }
+
+  // What the job, which fits, will occupy, added to `taken`: fully used nodes first. Which nodes
+  // Slurm picks is its own affair; this is one possible choice.
+  void occupy(std::vector<int>& taken) const {
+    std::vector<std::pair<int, int>> order;  // GPUs, node
+    for (size_t node = 0; node < free_.size(); ++node)
+      if (free_[node] >= least()) order.emplace_back(free_[node], static_cast<int>(node));
+    const auto first = [&](size_t count, auto before) {
+      const auto middle = order.begin() + static_cast<ptrdiff_t>(std::min(count, order.size()));
+      std::partial_sort(order.begin(), middle, order.end(), before);
+      order.erase(middle, order.end());
+    };
+    if (job_->gpus_per_node > 0) {  // the tightest nodes
+      first(static_cast<size_t>(needed_nodes(*job_)), std::less<>());
+      for (const auto& [count, node] : order)
+        taken[static_cast<size_t>(node)] += job_->gpus_per_node;
+      return;
+    }
+    // The fewest nodes, but as many as it asks for.
+    first(static_cast<size_t>(std::max(job_->gpus, needed_nodes(*job_))), std::greater<>());
+    int rest = job_->gpus, nodes_left = needed_nodes(*job_);
+    for (const auto& [count, node] : order) {
+      if (rest <= 0) break;
+      const int take = std::min({count, std::max(1, rest - (nodes_left - 1)), rest});
+      taken[static_cast<size_t>(node)] += take;
+      rest -= take;
+      nodes_left = std::max(1, nodes_left - 1);
+    }
+  }
+
+ private:
+  int least() const { return std::max(job_->gpus_per_node, 1); }
+  void count_node(int count, int sign) {
+    if (count < least()) return;
+    nodes_ += sign;
+    gpus_ += sign * count;
+  }
+
+  const WaitingJob* job_;
+  std::vector<int> free_;  // by node
+  int total_ = 0;
+  int nodes_ = 0, gpus_ = 0;  // nodes with enough for the job, and their GPUs
+};
+
+struct Held {  // a companion
+  CompanionView view;
+  int node = 0;
+};
 
 struct Victim {
   const ElasticJobView* job = nullptr;
   double gain = 1;
-  std::vector<CompanionView> companions;  // still held
+  std::vector<Held> companions;  // still held
   std::vector<CompanionView> given;
   std::vector<const WaitingJob*> beneficiaries;
   std::map<std::string, double> inputs;  // of the first reclaim
@@ -76,20 +118,30 @@ struct Victim {
 
 struct Candidate {  // a companion that could go back for the job at hand
   size_t rank = 0;  // of its victim in the order in which they are asked
-  CompanionView companion;
+  const Held* companion = nullptr;
 };
 
 class Reclaimer {
  public:
-  Reclaimer(const Snapshot& snapshot, VictimRule rule) : snapshot_(snapshot), rule_(rule) {
+  Reclaimer(const Snapshot& snapshot, const Parameters& parameters, const NodeIndex& nodes)
+      : snapshot_(snapshot),
+        depth_(waiting_depth(snapshot, parameters)),
+        parameters_(parameters),
+        nodes_(nodes),
+        freed_(nodes.size(), 0),
+        taken_(nodes.size(), 0) {
     for (const ElasticJobView& job : snapshot.elastic) {
-      for (const CompanionView& companion : job.companions)
-        if (companion.leaving) freed_[companion.node] += companion.gpus;
-      if (!job.steady) continue;
-      Victim victim{&job, gain_over_base(job), {}, {}, {}, {}};
-      for (const CompanionView& companion : job.companions)
-        if (!companion.leaving) victim.companions.push_back(companion);
-      if (!victim.companions.empty()) victims_.push_back(victim);
+      std::vector<Held> held;
+      for (const CompanionView& companion : job.companions) {
+        const int node = nodes.number(companion.node);
+        if (companion.leaving)
+          freed_[static_cast<size_t>(node)] += companion.gpus;
+        else if (job.steady)
+          held.push_back({companion, node});
+        else
+          switching_.push_back({companion, node});
+      }
+      if (!held.empty()) victims_.push_back({&job, gain_over_base(job), held, {}, {}, {}});
     }
     std::sort(victims_.begin(), victims_.end(),
               [](const Victim& a, const Victim& b) { return a.job->job_id < b.job->job_id; });
@@ -97,7 +149,7 @@ class Reclaimer {
 
   ReclaimOutcome run() {
     ReclaimOutcome outcome;
-    for (const WaitingJob& job : snapshot_.waiting) serve(job, outcome.decisions);
+    for (size_t i = 0; i < depth_; ++i) serve(snapshot_.waiting[i], outcome.decisions);
     std::vector<Decision> shrinks;
     for (const Victim& victim : victims_)
       if (!victim.given.empty()) shrinks.push_back(shrink_decision(victim));
@@ -109,116 +161,181 @@ class Reclaimer {
  private:
   // Free for `job`: its idle offers and what is coming back on nodes it can use, less what earlier
   // jobs take.
-  NodeCount free_for(const WaitingJob& job) const {
-    const std::set<std::string> usable(job.usable_nodes.begin(), job.usable_nodes.end());
-    NodeCount free;
-    for (const NodeOffer& offer : job.offers)
-      free[offer.node] = std::max(free[offer.node], offer.gpus);
-    for (const auto& [node, gpus] : freed_)
-      if (usable.count(node) != 0 || free.count(node) != 0) free[node] += gpus;
-    for (auto& [node, gpus] : free)
-      if (const auto used = taken_.find(node); used != taken_.end())
-        gpus = std::max(0, gpus - used->second);
-    return free;
+  Room free_for(const WaitingJob& job) const {
+    std::vector<int> free(nodes_.size(), 0);
+    std::vector<char> counts(nodes_.size(), 0);
+    for (const int node : nodes_.nodes(job.usable_nodes)) counts[static_cast<size_t>(node)] = 1;
+    for (const IndexedOffer& offer : nodes_.offers(job.offers)) {
+      int& count = free[static_cast<size_t>(offer.node)];
+      count = std::max(count, offer.gpus);
+      counts[static_cast<size_t>(offer.node)] = 1;
+    }
+    for (size_t node = 0; node < free.size(); ++node)
+      if (counts[node] != 0) free[node] = std::max(0, free[node] + freed_[node] - taken_[node]);
+    return {job, std::move(free)};
   }
 
-  bool fits_with(const WaitingJob& job, NodeCount free,
-                 const std::vector<Candidate>& chosen) const {
-    for (const Candidate& candidate : chosen)
-      free[candidate.companion.node] += candidate.companion.gpus;
-    return fits(job, free);
+  std::vector<char> usable_nodes(const WaitingJob& job) const {
+    std::vector<char> usable(nodes_.size(), 0);
+    for (const int node : nodes_.nodes(job.usable_nodes)) usable[static_cast<size_t>(node)] = 1;
+    return usable;
   }
 
   // Removes what `job` does not need from the victims of rank `first_rank` and later: the last
-  // victim's companions first, of one victim the largest first.
-  void prune(const WaitingJob& job, const NodeCount& free, std::vector<Candidate>& chosen,
-             size_t first_rank) const {
+  // victim's companions first, of one victim the largest first. `room` has all of `chosen`.
+  static void prune(Room& room, std::vector<Candidate>& chosen, size_t first_rank) {
     std::vector<Candidate> order = chosen;
     std::sort(order.begin(), order.end(), [](const Candidate& a, const Candidate& b) {
+      const CompanionView &left = a.companion->view, &right = b.companion->view;
       if (a.rank != b.rank) return a.rank > b.rank;
-      if (a.companion.gpus != b.companion.gpus) return a.companion.gpus > b.companion.gpus;
-      return a.companion.job_id > b.companion.job_id;
+      if (left.gpus != right.gpus) return left.gpus > right.gpus;
+      return left.job_id > right.job_id;
     });
     for (const Candidate& candidate : order) {
       if (candidate.rank < first_rank) continue;
-      std::vector<Candidate> fewer;
-      for (const Candidate& other : chosen)
-        if (other.companion.job_id != candidate.companion.job_id) fewer.push_back(other);
-      if (fits_with(job, free, fewer)) chosen = fewer;
+      const auto& [view, node] = *candidate.companion;
+      room.add(node, -view.gpus);
+      if (room.fits()) {
+        std::erase_if(chosen, [&](const Candidate& other) {
+          return other.companion->view.job_id == view.job_id;
+        });
+      } else {
+        room.add(node, view.gpus);
+      }
     }
   }
 
   void serve(const WaitingJob& job, std::vector<Decision>& decisions) {
-    const NodeCount free = free_for(job);
-    if (fits(job, free)) return occupy(job, free, taken_);
-
-    const std::set<std::string> usable(job.usable_nodes.begin(), job.usable_nodes.end());
-    const std::vector<size_t> order = ranked(job, total(free), usable);
-    std::vector<Candidate> chosen;
-    bool enough = false;
-    if (rule_ == VictimRule::kSmallestSufficient)  // one alone
-      for (size_t rank = 0; rank < order.size() && !enough; ++rank) {
-        chosen = candidates(order, rank, usable);
-        enough = fits_with(job, free, chosen);
-      }
-    if (!enough) chosen.clear();
-    for (size_t rank = 0; rank < order.size() && !enough; ++rank) {
-      for (const Candidate& candidate : candidates(order, rank, usable))
-        chosen.push_back(candidate);
-      enough = fits_with(job, free, chosen);
+    const Ceiling& most = ceiling_of(job);
+    if (!Room::fits(job, most.nodes, most.gpus)) return refuse(job, most, decisions);
+    Room room = free_for(job);
+    if (room.fits()) {
+      room.occupy(taken_);
+      return ceilings_.clear();
     }
-    if (!enough) {
-      if (std::optional<Decision> decision = abort_decision(job, free, chosen, usable))
-        decisions.push_back(*decision);
-      return;
-    }
-    prune(job, free, chosen, 0);
-    give_back(job, free, order, chosen);
-    occupy(job, free_for(job), taken_);
+    const std::vector<char> usable = usable_nodes(job);
+    const int idle = room.total();
+    std::vector<VictimFacts> facts = victim_facts(usable);
+    const int need = std::max(1, needed_gpus(job) - idle);
+    const std::vector<size_t> order = victim_order(parameters_.victims, facts, need);
+    std::vector<Candidate> chosen = all_candidates(order, usable);
+    choose(room, facts, order, need, chosen);
+    prune(room, chosen, 0);
+    give_back(job, idle, order, chosen);
+    free_for(job).occupy(taken_);
+    ceilings_.clear();
   }
 
-  std::vector<size_t> ranked(const WaitingJob& job, int idle,
-                             const std::set<std::string>& usable) const {
+  // What all victims together could free for every job that can use the same nodes and wants as
+  // many GPUs of each.
+  struct Ceiling {
+    int idle = 0, reclaimable = 0, busy = 0;  // GPUs; busy: of jobs in a switch
+    int nodes = 0, gpus = 0;                  // Room::fits(), without the busy ones
+    int nodes_with_busy = 0, gpus_with_busy = 0;
+  };
+  using Shape = std::tuple<const void*, const void*, int>;
+
+  // Until something is taken or freed.
+  const Ceiling& ceiling_of(const WaitingJob& job) {
+    const Shape shape{job.offers.identity(), job.usable_nodes.identity(), job.gpus_per_node};
+    const auto [at, inserted] = ceilings_.try_emplace(shape);
+    Ceiling& most = at->second;
+    if (!inserted) return most;
+    Room room = free_for(job);
+    most.idle = room.total();
+    const std::vector<char> usable = usable_nodes(job);
+    const auto add = [&](const Held& held, int& sum) {
+      if (usable[static_cast<size_t>(held.node)] == 0) return;
+      room.add(held.node, held.view.gpus);
+      sum += held.view.gpus;
+    };
+    for (const Victim& victim : victims_)
+      for (const Held& held : victim.companions) add(held, most.reclaimable);
+    most.nodes = room.nodes();
+    most.gpus = room.gpus();
+    for (const Held& held : switching_) add(held, most.busy);
+    most.nodes_with_busy = room.nodes();
+    most.gpus_with_busy = room.gpus();
+    return most;
+  }
+
+  static void give(Room& room, const Candidate& candidate) {
+    room.add(candidate.companion->node, candidate.companion->view.gpus);
+  }
+
+  // Of `chosen`, which all together suffice, what suffices in the order of the rule; `room` gets
+  // it.
+  void choose(Room& room, const std::vector<VictimFacts>& facts, const std::vector<size_t>& order,
+              int need, std::vector<Candidate>& chosen) const {
+    // `chosen` is sorted by rank: the candidates of each are together.
+    std::vector<size_t> begin(order.size() + 1, chosen.size());
+    for (size_t i = chosen.size(); i-- > 0;) begin[chosen[i].rank] = i;
+    for (size_t rank = order.size(); rank-- > 0;)
+      begin[rank] = std::min(begin[rank], begin[rank + 1]);
+    if (parameters_.victims == VictimRule::kSmallestSufficient)  // one alone
+      for (size_t rank = 0; rank < order.size(); ++rank) {
+        if (facts[order[rank]].expanded < need || facts[order[rank]].spared) continue;
+        for (size_t i = begin[rank]; i < begin[rank + 1]; ++i) give(room, chosen[i]);
+        if (room.fits()) {
+          chosen = {chosen.begin() + static_cast<ptrdiff_t>(begin[rank]),
+                    chosen.begin() + static_cast<ptrdiff_t>(begin[rank + 1])};
+          return;
+        }
+        for (size_t i = begin[rank]; i < begin[rank + 1]; ++i)
+          room.add(chosen[i].companion->node, -chosen[i].companion->view.gpus);
+      }
+    size_t rank = 0;
+    for (; rank < order.size() && !room.fits(); ++rank)
+      for (size_t i = begin[rank]; i < begin[rank + 1]; ++i) give(room, chosen[i]);
+    chosen.resize(begin[rank]);
+  }
+
+  std::vector<VictimFacts> victim_facts(const std::vector<char>& usable) const {
     std::vector<VictimFacts> facts;
     for (const Victim& victim : victims_) {
       int expanded = 0;
-      for (const CompanionView& companion : victim.companions)
-        if (usable.count(companion.node) != 0) expanded += companion.gpus;
-      facts.push_back({victim.job->job_id, expanded});
+      for (const Held& held : victim.companions)
+        if (usable[static_cast<size_t>(held.node)] != 0) expanded += held.view.gpus;
+      facts.push_back({victim.job->job_id, expanded,
+                       is_spared(parameters_, victim.job->remaining_seconds, victim.job->saving)});
     }
-    return victim_order(rule_, facts, std::max(1, needed_gpus(job) - idle));
+    return facts;
   }
 
-  std::vector<Candidate> candidates(const std::vector<size_t>& order, size_t rank,
-                                    const std::set<std::string>& usable) const {
+  std::vector<Candidate> all_candidates(const std::vector<size_t>& order,
+                                        const std::vector<char>& usable) const {
     std::vector<Candidate> list;
-    for (const CompanionView& companion : victims_[order[rank]].companions)
-      if (usable.count(companion.node) != 0) list.push_back({rank, companion});
+    for (size_t rank = 0; rank < order.size(); ++rank)
+      for (const Held& held : victims_[order[rank]].companions)
+        if (usable[static_cast<size_t>(held.node)] != 0) list.push_back({rank, &held});
     return list;
   }
 
   // Carries out `chosen`, victim by victim; what a victim frees beyond it may spare later ones.
-  void give_back(const WaitingJob& job, const NodeCount& free, const std::vector<size_t>& order,
+  void give_back(const WaitingJob& job, int idle, const std::vector<size_t>& order,
                  std::vector<Candidate> chosen) {
-    const double idle = total(free);
-    for (size_t rank = 0; rank < order.size(); ++rank) {
+    for (size_t rank = 0; rank < order.size() && !chosen.empty(); ++rank) {
       Victim& victim = victims_[order[rank]];
       std::set<uint32_t> leave;
       for (const Candidate& candidate : chosen)
-        if (candidate.rank == rank) leave.insert(candidate.companion.job_id);
+        if (candidate.rank == rank) leave.insert(candidate.companion->view.job_id);
       if (leave.empty()) continue;
       std::vector<CompanionView> rest;
-      for (const CompanionView& companion : victim.companions)
-        if (leave.count(companion.job_id) == 0) rest.push_back(companion);
+      for (const Held& held : victim.companions)
+        if (leave.count(held.view.job_id) == 0) rest.push_back(held.view);
       std::set<uint32_t> keep;
-      const std::vector<CompanionView> kept = keep_best(*victim.job, rest);
-      for (const CompanionView& companion : kept) keep.insert(companion.job_id);
-      for (const CompanionView& companion : victim.companions) {
-        if (keep.count(companion.job_id) != 0) continue;
-        victim.given.push_back(companion);
-        freed_[companion.node] += companion.gpus;
+      for (const CompanionView& companion : keep_best(*victim.job, rest))
+        keep.insert(companion.job_id);
+      std::vector<Held> kept;
+      for (const Held& held : victim.companions) {
+        if (keep.count(held.view.job_id) != 0) {
+          kept.push_back(held);
+          continue;
+        }
+        victim.given.push_back(held.view);
+        freed_[static_cast<size_t>(held.node)] += held.view.gpus;
       }
-      victim.companions = kept;
+      victim.companions = std::move(kept);
       victim.beneficiaries.push_back(&job);
       if (victim.inputs.empty())
         victim.inputs = {{"N", needed_gpus(job)},
@@ -226,17 +343,11 @@ class Reclaimer {
                          {"g", job.gpus_per_node},
                          {"I", idle},
                          {"S", victim.gain}};
-      chosen.erase(std::remove_if(chosen.begin(), chosen.end(),
-                                  [&](const Candidate& c) { return c.rank == rank; }),
-                   chosen.end());
-      prune(job, free_for(job), chosen, rank + 1);
+      std::erase_if(chosen, [&](const Candidate& c) { return c.rank == rank; });
+      Room room = free_for(job);
+      for (const Candidate& candidate : chosen) give(room, candidate);
+      prune(room, chosen, rank + 1);
     }
-  }
-
-  static int total(const NodeCount& count) {
-    int sum = 0;
-    for (const auto& [node, gpus] : count) sum += gpus;
-    return sum;
   }
 
   Decision shrink_decision(const Victim& victim) const {
@@ -247,7 +358,7 @@ class Reclaimer {
     decision.for_job = victim.beneficiaries.front()->job_id;
     decision.from_gpus = job.held_gpus;
     int kept = 0, given = 0;
-    for (const CompanionView& companion : victim.companions) kept += companion.gpus;
+    for (const Held& held : victim.companions) kept += held.view.gpus;
     for (const CompanionView& companion : victim.given) {
       given += companion.gpus;
       decision.give_back.push_back(companion.job_id);
@@ -281,38 +392,23 @@ class Reclaimer {
                                  : std::string("any spread");
   }
 
-  // nullopt when no companion stands where the job could run: there is nothing to decide then.
-  std::optional<Decision> abort_decision(const WaitingJob& job, const NodeCount& free,
-                                         const std::vector<Candidate>& candidates,
-                                         const std::set<std::string>& usable) const {
-    int reclaimable = 0, busy = 0;
-    for (const Candidate& candidate : candidates) reclaimable += candidate.companion.gpus;
-    NodeCount with_busy = free;
-    for (const Candidate& candidate : candidates)
-      with_busy[candidate.companion.node] += candidate.companion.gpus;
-    for (const ElasticJobView& elastic : snapshot_.elastic) {
-      if (elastic.steady) continue;
-      for (const CompanionView& companion : elastic.companions)
-        if (!companion.leaving && usable.count(companion.node) != 0) {
-          busy += companion.gpus;
-          with_busy[companion.node] += companion.gpus;
-        }
-    }
-    if (reclaimable + busy == 0) return std::nullopt;
+  static void refuse(const WaitingJob& job, const Ceiling& most, std::vector<Decision>& decisions) {
+    // No companion stands where the job could run: there is nothing to decide.
+    if (most.reclaimable + most.busy == 0) return;
     Decision decision;
     decision.kind = DecisionKind::kAbortReclaim;
     decision.for_job = job.job_id;
     decision.formula = "I + E >= N";
     decision.inputs = {{"N", needed_gpus(job)}, {"n", needed_nodes(job)}, {"g", job.gpus_per_node},
-                       {"I", total(free)},      {"E", reclaimable},       {"busy", busy}};
+                       {"I", most.idle},        {"E", most.reclaimable},  {"busy", most.busy}};
     const std::string figures =
         fmt::format("{} needed ({}), {} idle for it and {} expanded ones on nodes it can use",
-                    gpu_count(needed_gpus(job)), shape_text(job), total(free), reclaimable);
-    if (busy > 0 && fits(job, with_busy)) {
+                    gpu_count(needed_gpus(job)), shape_text(job), most.idle, most.reclaimable);
+    if (most.busy > 0 && Room::fits(job, most.nodes_with_busy, most.gpus_with_busy)) {
       decision.rule = "switch-under-way";
       decision.reason = fmt::format(
           "job {}: {}; {} more are held by jobs that are just switching, wait for those",
-          job.job_id, figures, busy);
+          job.job_id, figures, most.busy);
     } else {
       decision.rule = "not-enough";
       decision.reason = fmt::format(
@@ -320,19 +416,24 @@ class Reclaimer {
           "reclaimed and it queues",
           job.job_id, figures);
     }
-    return decision;
+    decisions.push_back(std::move(decision));
   }
 
   const Snapshot& snapshot_;
-  const VictimRule rule_;
-  std::vector<Victim> victims_;  // by job id
-  NodeCount freed_, taken_;
+  const size_t depth_;
+  const Parameters& parameters_;
+  const NodeIndex& nodes_;
+  std::vector<Victim> victims_;     // by job id
+  std::vector<Held> switching_;     // companions of jobs in a switch
+  std::vector<int> freed_, taken_;  // by node
+  std::map<Shape, Ceiling> ceilings_;
 };
 
 }  // namespace
 
-ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters) {
-  return Reclaimer(snapshot, parameters.victims).run();
+ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters,
+                       const NodeIndex& nodes) {
+  return Reclaimer(snapshot, parameters, nodes).run();
 }
 
 }  // namespace flextrain::policy

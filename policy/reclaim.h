@@ -3,10 +3,9 @@
 // policy/.
 #pragma once
 
-#include <map>
-#include <string>
 #include <vector>
 
+#include "policy/node_index.h"
 #include "policy/policy.h"
 
 namespace flextrain::policy {
@@ -14,8 +13,9 @@ namespace flextrain::policy {
 struct ReclaimOutcome {
   std::vector<Decision> decisions;  // kShrink per victim, kAbortReclaim per job let queue
   // Idle GPUs per node that waiting jobs will take by themselves: not free for growth.
-  std::map<std::string, int> taken;
+  std::vector<int> taken;  // by node of the index
 };
-ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters);
+ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters,
+                       const NodeIndex& nodes);
 
 }  // namespace flextrain::policy

@@ -2,54 +2,96 @@
 #include "policy/selection.h"
 
 #include <algorithm>
-#include <climits>
 #include <numeric>
 
 #include "policy/throughput.h"
 
 namespace flextrain::policy {
 
-std::optional<std::vector<size_t>> exact_subset(const std::vector<int>& sizes, int sum) {
-  if (sum < 0) return std::nullopt;
-  constexpr int kUnreachable = INT_MAX;
-  const auto width = static_cast<size_t>(sum) + 1;
-  // fewest[i][s]: the least number of the first i sizes that add up to s.
-  std::vector<std::vector<int>> fewest(sizes.size() + 1, std::vector<int>(width, kUnreachable));
-  fewest[0][0] = 0;
+namespace {
+
+struct EqualSizes {  // items of one size, in order
+  int size = 0;
+  std::vector<size_t> items;
+};
+
+std::vector<EqualSizes> by_size(const std::vector<int>& sizes, int largest) {
+  std::vector<EqualSizes> groups;
+  std::vector<int> group_of(static_cast<size_t>(std::max(largest, 0)) + 1, -1);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    fewest[i + 1] = fewest[i];
-    if (sizes[i] <= 0) continue;
-    for (auto s = static_cast<size_t>(sizes[i]); s < width; ++s) {
-      const int without = fewest[i][s - static_cast<size_t>(sizes[i])];
-      if (without != kUnreachable) fewest[i + 1][s] = std::min(fewest[i + 1][s], without + 1);
+    if (sizes[i] <= 0 || sizes[i] > largest) continue;
+    int& group = group_of[static_cast<size_t>(sizes[i])];
+    if (group < 0) {
+      group = static_cast<int>(groups.size());
+      groups.push_back({sizes[i], {}});
+    }
+    groups[static_cast<size_t>(group)].items.push_back(i);
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::optional<std::vector<size_t>> exact_subset(const std::vector<int>& sizes, int sum,
+                                                size_t most) {
+  if (sum < 0) return std::nullopt;
+  constexpr size_t kUnreachable = SIZE_MAX;
+  const auto width = static_cast<size_t>(sum) + 1;
+  const std::vector<EqualSizes> groups = by_size(sizes, sum);
+  // fewest[i][s]: the least number of items of the first i groups that add up to s.
+  std::vector<std::vector<size_t>> fewest(groups.size() + 1,
+                                          std::vector<size_t>(width, kUnreachable));
+  fewest[0][0] = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto size = static_cast<size_t>(groups[i].size);
+    const size_t available = std::min(groups[i].items.size(), most);
+    for (size_t s = 0; s < width; ++s) {
+      size_t& best = fewest[i + 1][s];
+      for (size_t count = 0; count <= available && count * size <= s; ++count) {
+        const size_t without = fewest[i][s - count * size];
+        if (without < best && without + count < best && without + count <= most)
+          best = without + count;
+      }
     }
   }
-  if (fewest[sizes.size()][width - 1] == kUnreachable) return std::nullopt;
+  if (fewest[groups.size()][width - 1] == kUnreachable) return std::nullopt;
   std::vector<size_t> chosen;
   size_t rest = width - 1;
-  for (size_t i = sizes.size(); i > 0; --i) {
-    if (fewest[i][rest] == fewest[i - 1][rest]) continue;  // possible without it
-    chosen.push_back(i - 1);
-    rest -= static_cast<size_t>(sizes[i - 1]);
+  for (size_t i = groups.size(); i > 0; --i) {
+    const EqualSizes& group = groups[i - 1];
+    for (size_t count = 0;; ++count) {  // as few of the later groups as possible
+      const size_t before = rest - count * static_cast<size_t>(group.size);
+      if (fewest[i - 1][before] == kUnreachable || fewest[i - 1][before] + count != fewest[i][rest])
+        continue;
+      chosen.insert(chosen.end(), group.items.begin(),
+                    group.items.begin() + static_cast<ptrdiff_t>(count));
+      rest = before;
+      break;
+    }
   }
-  std::reverse(chosen.begin(), chosen.end());
+  std::sort(chosen.begin(), chosen.end());
   return chosen;
 }
 
-std::optional<std::vector<NodeOffer>> choose_nodes(const std::vector<NodeOffer>& offers, int gpus) {
+std::optional<std::vector<IndexedOffer>> choose_nodes(const std::vector<IndexedOffer>& offers,
+                                                      int gpus) {
   // Largest first until one node covers the rest; that one is the smallest which does. No choice of
   // nodes can be smaller in number.
-  std::vector<NodeOffer> free = offers;
-  std::stable_sort(free.begin(), free.end(),
-                   [](const NodeOffer& a, const NodeOffer& b) { return a.gpus > b.gpus; });
-  std::vector<NodeOffer> take;
+  int largest_offer = 0;
+  for (const IndexedOffer& offer : offers) largest_offer = std::max(largest_offer, offer.gpus);
+  std::vector<std::vector<IndexedOffer>> of_size(static_cast<size_t>(largest_offer) + 1);
+  for (const IndexedOffer& offer : offers)
+    if (offer.gpus > 0) of_size[static_cast<size_t>(offer.gpus)].push_back(offer);
+  std::vector<IndexedOffer> free, take;
+  free.reserve(offers.size());
+  for (auto size = of_size.rbegin(); size != of_size.rend(); ++size)
+    free.insert(free.end(), size->begin(), size->end());
   int rest = gpus;
-  size_t largest = 0;
-  while (rest > 0) {
-    if (largest == free.size() || free[largest].gpus <= 0) return std::nullopt;
+  for (size_t largest = 0; rest > 0; ++largest) {
+    if (largest == free.size()) return std::nullopt;
     if (free[largest].gpus < rest) {
       rest -= free[largest].gpus;
-      take.push_back(free[largest++]);
+      take.push_back(free[largest]);
       continue;
     }
     size_t last = largest;
@@ -61,9 +103,10 @@ std::optional<std::vector<NodeOffer>> choose_nodes(const std::vector<NodeOffer>&
     rest = 0;
   }
   std::vector<int> sizes;
-  for (const NodeOffer& offer : free) sizes.push_back(std::min(offer.gpus, gpus + 1));
-  const auto subset = exact_subset(sizes, gpus);
-  if (!subset || subset->size() > take.size()) return take;
+  sizes.reserve(free.size());
+  for (const IndexedOffer& offer : free) sizes.push_back(offer.gpus);
+  const auto subset = exact_subset(sizes, gpus, take.size());
+  if (!subset) return take;
   take.clear();
   for (const size_t i : *subset) take.push_back(free[i]);
   return take;

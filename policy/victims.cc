@@ -19,12 +19,22 @@ Result<VictimRule> parse_victim_rule(std::string_view text) {
                           text);
 }
 
-std::vector<size_t> victim_order(VictimRule rule, const std::vector<VictimFacts>& victims,
-                                 int need) {
+bool is_spared(const Parameters& parameters, std::optional<double> remaining, bool saving) {
+  if (parameters.spare_ending_seconds <= 0) return false;
+  return saving ||
+         (remaining && *remaining <= static_cast<double>(parameters.spare_ending_seconds));
+}
+
+std::vector<size_t> victim_order(VictimRule rule, std::vector<VictimFacts>& victims, int need) {
+  int others = 0;
+  for (const VictimFacts& victim : victims) others += victim.spared ? 0 : victim.expanded;
+  if (others < need)
+    for (VictimFacts& victim : victims) victim.spared = false;
   std::vector<size_t> order(victims.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t left, size_t right) {
     const VictimFacts &a = victims[left], &b = victims[right];
+    if (a.spared != b.spared) return b.spared;
     const bool sufficient = rule == VictimRule::kSmallestSufficient;
     const bool a_covers = sufficient && a.expanded >= need;
     const bool b_covers = sufficient && b.expanded >= need;

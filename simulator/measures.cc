@@ -8,7 +8,7 @@ namespace flextrain::simulator {
 namespace {
 
 struct Sums {
-  int64_t jobs = 0, slower = 0;
+  int64_t jobs = 0, slower = 0, longer = 0;
   double jct = 0, base_jct = 0, run = 0, duration = 0;
   double ratio(double part, double whole) const { return whole > 0 ? part / whole : 1; }
 };
@@ -57,17 +57,20 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
       sums->base_jct += before.end - job.arrival;
       sums->run += now.end - now.start;
       sums->duration += job.duration;
-      sums->slower += now.end > before.end + 1e-6 ? 1 : 0;
+      const bool slower = now.end > before.end + 1e-6;
+      sums->slower += slower ? 1 : 0;
+      sums->longer += slower && now.end - now.start > before.end - before.start + 1e-6 ? 1 : 0;
     }
   }
-  const auto share = [](const Sums& sums) {
-    return sums.jobs > 0 ? static_cast<double>(sums.slower) / static_cast<double>(sums.jobs) : 0;
+  const auto share = [](const Sums& sums, int64_t part) {
+    return sums.jobs > 0 ? static_cast<double>(part) / static_cast<double>(sums.jobs) : 0;
   };
   m.elastic_jobs = all.jobs;
   m.rigid_jobs = static_cast<int64_t>(waits.size());
   m.njct = all.ratio(all.jct, all.base_jct);
   m.nrun = all.ratio(all.run, all.duration);
-  m.slower = share(all);
+  m.slower = share(all, all.slower);
+  m.longer = share(all, all.longer);
   const Queue queue = queue_of(std::move(waits)), before = queue_of(std::move(base_waits));
   m.queue_mean = queue.mean;
   m.queue_p95 = queue.p95;
@@ -86,7 +89,7 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
   m.shrinks = run.shrinks;
   for (const auto& [gpus, sums] : classes)
     m.classes.push_back({gpus, sums.jobs, sums.ratio(sums.jct, sums.base_jct),
-                         sums.ratio(sums.run, sums.duration), share(sums)});
+                         sums.ratio(sums.run, sums.duration), share(sums, sums.slower)});
   return m;
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <optional>
 #include <queue>
 
 #include "policy/forecast.h"
@@ -50,12 +51,12 @@ class Replay {
       : trace_(trace),
         options_(options),
         rigid_(rigid),
-        record_(options.policy, trace.epoch),
+        forecaster_(options.policy, trace.epoch),
         free_(options.gpus) {
     if (options.oracle && rigid != nullptr) stay_ = [this](int margin) { return stays(margin); };
     result_.jobs.resize(trace.jobs.size());
     slot_.assign(trace.jobs.size(), -1);
-    rate_ = [this](int margin) { return record_.rate(trace_.epoch + now_, margin); };
+    rate_ = [this](int margin) { return forecaster_.rate(trace_.epoch + now_, margin); };
   }
 
   ReplayResult run(const std::function<void(double)>& progress) {
@@ -72,6 +73,7 @@ class Replay {
         result_.busy_gpu_seconds += (now_ - before) * (options_.gpus - free_);
       while (next_sample <= now_) {
         result_.idle.push_back(static_cast<float>(free_));
+        forecaster_.add_idle(trace_.epoch + next_sample, free_ + expanded_ + coming_gpus_);
         next_sample += result_.idle_step;
       }
       if (end <= now_) end_jobs();
@@ -156,7 +158,7 @@ class Replay {
         ++result_.never_fit;
         continue;
       }
-      record_.add({trace_.epoch + arrived.arrival, arrived.gpus});
+      forecaster_.add({trace_.epoch + arrived.arrival, arrived.gpus});
       queue_.push_back(static_cast<int>(next_));
       changed_ = true;
     }
@@ -209,7 +211,8 @@ class Replay {
     std::vector<int> jobs;
     for (const Running& running : elastic_) {
       if (running.held <= running.base) continue;
-      victims.push_back({static_cast<uint32_t>(running.job), running.held - running.base});
+      victims.push_back({static_cast<uint32_t>(running.job), running.held - running.base,
+                         policy::is_spared(options_.policy, remaining(running), false)});
       jobs.push_back(running.job);
     }
     for (const size_t victim : policy::victim_order(options_.policy.victims, victims, need)) {
@@ -282,6 +285,18 @@ class Replay {
     const double from = std::max(running.since, running.paused_until);
     const double left = now_ > from ? running.work - (now_ - from) * running.speed : running.work;
     return left / running.speed;
+  }
+
+  std::optional<double> known_remaining(const Running& running) const {
+    switch (options_.remaining) {
+      case KnownRemaining::kExact:
+        return remaining(running);
+      case KnownRemaining::kLimit:
+        return std::max(0.0, limit_end(running.job) - now_);
+      case KnownRemaining::kNothing:
+        break;
+    }
+    return std::nullopt;
   }
 
   // Seconds until the rigid run's demand has risen by more than `margin` GPUs from what it is now.
@@ -357,7 +372,8 @@ class Replay {
       facts.held_gpus = running.held;
       facts.fitting_gpus = free_;
       facts.table = running.table;
-      facts.remaining_seconds = remaining(running);
+      facts.remaining_seconds = known_remaining(running);
+      facts.age = now_ - result_.jobs[static_cast<size_t>(index)].start;
       facts.grow_overhead = facts.shrink_overhead = running.pause;
       const policy::GrowthVerdict verdict =
           policy::judge_growth(options_.policy, pool, facts, rate_, stay_);
@@ -373,7 +389,7 @@ class Replay {
   const Trace& trace_;
   const ReplayOptions& options_;
   const ReplayResult* rigid_;
-  policy::ArrivalRecord record_;
+  policy::Forecaster forecaster_;
   policy::RateAt rate_;
   policy::StayAt stay_;  // empty unless an oracle decides
   ReplayResult result_;

@@ -15,6 +15,10 @@
 
 namespace flextrain::simulator {
 
+// What the guard knows of the time that a job still runs: the trainer's progress, the run limit, or
+// nothing (it takes the age).
+enum class KnownRemaining { kExact, kLimit, kNothing };
+
 struct ReplayOptions {
   int gpus = 0;  // in the pool
   bool elastic = true;
@@ -26,6 +30,7 @@ struct ReplayOptions {
   double tick = 60, backfill = 30;
   int backfill_depth = 500;
   policy::Parameters policy;
+  KnownRemaining remaining = KnownRemaining::kExact;
   // Comparisons: GPUs one entry at a time to whoever gains most per GPU, instead of the policy's
   // order; growth by the rigid run's future instead of a forecast.
   bool marginal_filling = false, oracle = false;

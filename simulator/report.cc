@@ -73,7 +73,7 @@ std::string label(double x, double y, std::string_view text, const char* colour 
 std::string print_report(const std::vector<ScenarioReport>& reports, bool size_classes) {
   std::string out = fmt::format("{:<26}", "policy");
   for (const char* head : {"njct", "nrun"}) out += padded(head, 16);
-  for (const char* head : {"slower", "queue s", "p95 s", ">60s", "w60", "util", "growths",
+  for (const char* head : {"slower", "longer", "queue s", "p95 s", ">60s", "w60", "util", "growths",
                            "switches/job", "pause GPUh"})
     out += padded(head, std::string_view(head).size() > 8 ? 13 : 9);
   out += "\n";
@@ -83,6 +83,7 @@ std::string print_report(const std::vector<ScenarioReport>& reports, bool size_c
     out += padded(ratio(report.runs, [](const Measures& m) { return m.njct; }), 16);
     out += padded(ratio(report.runs, [](const Measures& m) { return m.nrun; }), 16);
     out += fmt::format("{:>8.1f}%", 100 * mean([](const Measures& m) { return m.slower; }));
+    out += fmt::format("{:>8.1f}%", 100 * mean([](const Measures& m) { return m.longer; }));
     out += fmt::format("{:>9.1f}", mean([](const Measures& m) { return m.queue_mean; }));
     out += fmt::format("{:>9.1f}", mean([](const Measures& m) { return m.queue_p95; }));
     out += fmt::format("{:>8.2f}%", 100 * mean([](const Measures& m) { return m.queue_over_60; }));
@@ -118,16 +119,18 @@ std::string print_report(const std::vector<ScenarioReport>& reports, bool size_c
 
 std::string report_csv(const std::vector<ScenarioReport>& reports) {
   std::string out =
-      "policy,run,elastic_jobs,rigid_jobs,njct,nrun,slower,queue_mean_s,queue_p95_s,queue_over_60,"
+      "policy,run,elastic_jobs,rigid_jobs,njct,nrun,slower,longer,queue_mean_s,queue_p95_s,queue_"
+      "over_60,"
       "rigid_run_queue_mean_s,rigid_run_queue_p95_s,rigid_run_queue_over_60,rq,w60,utilisation,"
       "growths,shrinks,switches_per_job,pause_gpu_hours,seconds\n";
   for (const ScenarioReport& report : reports)
     for (size_t run = 0; run < report.runs.size(); ++run) {
       const Measures& m = report.runs[run];
       out += fmt::format(
-          "{},{},{},{},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.6f},{:.3f},{:.3f},{:.6f},{:.6f},"
+          "{},{},{},{},{:.6f},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.6f},{:.3f},{:.3f},{:.6f},{:.6f}"
+          ","
           "{:.6f},{:.6f},{},{},{:.4f},{:.1f},{:.3f}\n",
-          report.name, run + 1, m.elastic_jobs, m.rigid_jobs, m.njct, m.nrun, m.slower,
+          report.name, run + 1, m.elastic_jobs, m.rigid_jobs, m.njct, m.nrun, m.slower, m.longer,
           m.queue_mean, m.queue_p95, m.queue_over_60, m.base_queue_mean, m.base_queue_p95,
           m.base_queue_over_60, m.rq, m.w60, m.utilisation, m.growths, m.shrinks,
           m.switches_per_job, m.pause_gpu_hours,

@@ -80,6 +80,13 @@ inline constexpr std::string_view kProgressColumns =
     "step_seconds,gpus,plan_id,state";
 
 template <typename Row, typename Visitor>
+void visit_idle(Row& r, Visitor&& f) {
+  f(r.cluster, r.time, r.partition, r.gres_type, r.total, r.idle, r.expanded);
+}
+inline constexpr std::string_view kIdleColumns =
+    "cluster,time,partition,gres_type,total,idle,expanded";
+
+template <typename Row, typename Visitor>
 void visit_hold(Row& r, Visitor&& f) {
   f(r.cluster, r.job_id, r.submit_time, r.user_id, r.user, r.by_operator, r.time);
 }

@@ -255,6 +255,30 @@ Result<std::vector<HoldRow>> Queries::holds() {
                        [](Statement& s, HoldRow& row) { visit_hold(row, reader_of(s)); });
 }
 
+Result<std::vector<IdleRow>> Queries::idle_since(int64_t time) {
+  Where where;
+  where.add("partition='' AND time>=?", time);
+  return list<IdleRow>(connection_, kIdleColumns, "idle_samples", where, "time DESC", kNoLimit,
+                       [](Statement& s, IdleRow& row) { visit_idle(row, reader_of(s)); });
+}
+
+Result<std::vector<TideRow>> Queries::tide(int64_t start, int64_t end, int64_t local_offset) {
+  Statement select = connection_.prepare(
+      "SELECT partition,gres_type,(time+?)/3600%24 AS hour,count(*),avg(total),avg(idle),"
+      "avg(expanded),min(idle),max(idle) FROM idle_samples WHERE time>=? AND (?=0 OR time<=?) "
+      "GROUP BY partition,gres_type,hour ORDER BY partition,gres_type,hour");
+  select.bind(local_offset, start, end, end);
+  std::vector<TideRow> rows;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool more, select.next());
+    if (!more) return rows;
+    TideRow& row = rows.emplace_back();
+    select.read(row.partition, row.gres_type, row.hour, row.samples, row.total, row.idle,
+                row.expanded, row.least_idle, row.most_idle);
+    RETURN_IF_ERROR(select.finish());
+  }
+}
+
 int Queries::schema_version() {
   return static_cast<int>(connection_.integer("PRAGMA user_version").value_or(0));
 }

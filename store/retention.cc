@@ -23,6 +23,7 @@ Status Store::run_retention(int64_t now, const Retention& retention) {
         fmt::format("DELETE FROM decisions WHERE last_time<{}", cutoff),
         "DELETE FROM snapshots WHERE id NOT IN (SELECT snapshot_id FROM decisions)",
         fmt::format("DELETE FROM arrivals WHERE submit_time<{}", cutoff),
+        fmt::format("DELETE FROM idle_samples WHERE time<{}", cutoff),
         fmt::format("DELETE FROM progress WHERE time<{} AND {}", cutoff,
                     fmt::format(fmt::runtime(kGone), "progress")),
         fmt::format("DELETE FROM scale_tables WHERE time<{} AND {}", cutoff,

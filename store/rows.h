@@ -134,6 +134,23 @@ struct ArrivalRow {
   bool elastic = false;
 };
 
+// GPUs of a partition and GPU type at one moment; partition "" is the whole cluster.
+struct IdleRow {
+  std::string cluster;
+  int64_t time = 0;
+  std::string partition, gres_type;
+  int total = 0, idle = 0, expanded = 0;  // expanded: held by companions
+};
+
+// Idle GPUs by hour of the local day.
+struct TideRow {
+  std::string partition, gres_type;
+  int hour = 0;
+  int64_t samples = 0;
+  double total = 0, idle = 0, expanded = 0;  // means
+  int least_idle = 0, most_idle = 0;
+};
+
 struct ProgressRow {  // the newest sample of a job
   JobKey job;
   int64_t time = 0, step = 0, total_steps = 0;

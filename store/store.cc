@@ -256,6 +256,19 @@ Status Store::remove_hold(const HoldRow& row) {
   });
 }
 
+Status Store::record_idle(const std::vector<IdleRow>& rows) {
+  if (rows.empty()) return {};
+  return transaction([&]() -> Status {
+    for (const IdleRow& row : rows) {
+      Statement insert = impl_->connection.prepare(
+          replace_statement("INSERT OR REPLACE", "idle_samples", kIdleColumns));
+      visit_idle(row, binder(insert));
+      RETURN_IF_ERROR(insert.run());
+    }
+    return {};
+  });
+}
+
 Status Store::record_arrivals(const std::vector<ArrivalRow>& rows) {
   if (rows.empty()) return {};
   return transaction([&]() -> Status {

@@ -50,7 +50,8 @@ struct OpenState {
 };
 
 struct Retention {
-  int days = 90;  // ended jobs, their companions and scalings, decisions, arrivals older than that
+  int days =
+      90;  // ended jobs, their companions and scalings, decisions, arrivals, idle samples older
 };
 
 // Read path: every listing of the store. Listings come oldest first.
@@ -75,6 +76,11 @@ class Queries {
   Result<std::vector<ProgressRow>> all_progress(bool active_only);
   Result<std::vector<ArrivalRow>> arrivals_since(int64_t time);
   Result<std::vector<HoldRow>> holds();
+  // The whole cluster's samples since then, by time.
+  Result<std::vector<IdleRow>> idle_since(int64_t time);
+  // Samples of [start, end] (0 = no bound) by partition, GPU type and hour of the day, the local
+  // clock being `local_offset` seconds ahead of UTC.
+  Result<std::vector<TideRow>> tide(int64_t start, int64_t end, int64_t local_offset);
   int schema_version();
 
  private:
@@ -169,6 +175,7 @@ class Store {
 
   // Arrivals already known (same cluster, job id, submit time) are left as they are.
   Status record_arrivals(const std::vector<ArrivalRow>& rows);
+  Status record_idle(const std::vector<IdleRow>& rows);  // one already known is replaced
 
   // Deletes what is older and gives pages back. run_retention always; retention_if_due at most once
   // a day (the time of the last run is in the database), true when it ran.

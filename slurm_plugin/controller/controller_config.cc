@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/key_value_config.h"
 #include "base/text.h"
+#include "slurm_plugin/controller/node_list.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -104,6 +105,28 @@ KeySpec partitions_key() {
           }};
 }
 
+KeySpec opt_out_nodes_key() {
+  return {"OptOutNodes",
+          [](ControllerConfig& config, const std::string& value) -> Status {
+            config.opt_out_nodes_text = value;
+            config.opt_out_nodes.clear();
+            if (value.empty()) return {};
+            ASSIGN_OR_RETURN(const auto nodes, expand_host_list(value));
+            config.opt_out_nodes = {nodes.begin(), nodes.end()};
+            return {};
+          },
+          [](const ControllerConfig& config) { return config.opt_out_nodes_text; }};
+}
+
+KeySpec quiet_hours_key() {
+  return {"QuietHours",
+          [](ControllerConfig& config, const std::string& value) -> Status {
+            ASSIGN_OR_RETURN(config.policy.quiet_hours, policy::QuietHours::parse(value));
+            return {};
+          },
+          [](const ControllerConfig& config) { return config.policy.quiet_hours.text(); }};
+}
+
 // Applied before every other key (parse_controller_config).
 KeySpec policy_key() {
   return {"Policy",
@@ -173,6 +196,7 @@ const std::vector<KeySpec>& key_specs() {
       integer("CompanionSignalSeconds", 0, 3600, FIELD(companion_signal_seconds)),
       text("CompanionOutput", TextKind::kAny, FIELD(companion_output)),
       yes_no("ShareBaseNodes", FIELD(share_base_nodes)),
+      opt_out_nodes_key(),
       integer("CompanionStartTimeout", 5, kDay, FIELD(companion_start_timeout)),
       integer("GrowTimeout", 5, kDay, FIELD(grow_timeout)),
       integer("ShrinkTimeout", 5, kDay, FIELD(shrink_timeout)),
@@ -187,6 +211,13 @@ const std::vector<KeySpec>& key_specs() {
       named("Victims", policy::parse_victim_rule, policy::victim_rule_name, FIELD(policy.victims)),
       number("MaxGrowth", 1, 1000, FIELD(policy.max_growth)),
       yes_no("RequireEmptyQueue", FIELD(policy.require_empty_queue)),
+      integer("SpareEndingSeconds", 0, kDay, FIELD(policy.spare_ending_seconds)),
+      integer("UserMaxExpandedGPUs", 0, 1000000, FIELD(policy.user_max_expanded)),
+      integer("AccountMaxExpandedGPUs", 0, 1000000, FIELD(policy.account_max_expanded)),
+      integer("MaxScalingsPerHour", 0, 1000, FIELD(policy.max_scalings_per_hour)),
+      number("IdleReserve", 0, 1, FIELD(policy.idle_reserve)),
+      quiet_hours_key(),
+      integer("QueueDepth", 1, 100000, FIELD(policy.queue_depth)),
       yes_no("RemainingTimeGuard", FIELD(policy.remaining_time_guard)),
       number("DefaultOverheadSeconds", 0, 86400, FIELD(policy.default_overhead_seconds)),
       integer("CooldownSeconds", 0, kDay, FIELD(policy.cooldown_seconds)),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,8 @@ struct ControllerConfig {
   std::string companion_partition, companion_qos;  // "" = the base's own
   int64_t companion_signal_seconds = 30;           // USR1 so long before a lease ends, 0 = never
   std::string companion_output = "/dev/null";      // as sbatch --output
+  std::string opt_out_nodes_text;                  // hostlist: no companion goes there
+  std::set<std::string> opt_out_nodes;
   bool share_base_nodes = false;  // companions on the base's own nodes too, where GPUs are idle
 
   int64_t companion_start_timeout = 60;  // submitted → all running, registered, checked

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "policy/snapshot_json.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -79,6 +79,15 @@ Status Engine::load() {
     }
     if (auto progress = store_.queries().progress(row.key); progress.ok()) {
       job->progress = std::move(progress).value();
+    }
+    store::Filter recent;
+    recent.job_ids = {row.key.job_id};
+    recent.start = now() - 3600;
+    ASSIGN_OR_RETURN(const auto scalings, store_.queries().scalings(recent));
+    for (const store::ScalingRow& scaling : scalings) {
+      if (scaling.job == row.key && scaling.outcome == "done") {
+        job->switch_times.push_back(scaling.end);
+      }
     }
     job->deadline = deadline_of(*job);
     if (job->intent && job->intent->deadline != 0 && job->intent->stage == row.state) {
@@ -154,6 +163,7 @@ void Engine::round() {
   }
   renew_leases(view);
   record_arrivals(view);
+  record_idle(view);
   decide_and_act(view);
   persist_progress();
   forget_ended();
@@ -195,7 +205,8 @@ bool Engine::wants_tick() { return std::exchange(wants_tick_, false); }
 
 void Engine::decide_and_act(const ClusterView& view) {
   for (const auto& job : jobs_) job->hold = hold_of(*job);
-  const policy::Snapshot snapshot = build_snapshot(view, jobs_, forecast(view.now), config_);
+  policy::Snapshot snapshot = build_snapshot(view, jobs_, config_);
+  snapshot.forecast = forecast(snapshot);
   give_up_growths(snapshot);
   std::vector<policy::Decision> decisions;
   if (config_.enabled) decisions = policy::decide(snapshot, config_.policy);
@@ -215,7 +226,7 @@ void Engine::decide_and_act(const ClusterView& view) {
   for (const policy::Decision& decision : decisions) {
     rows.push_back(decision_row(decision, current(decision.job_id), view.now));
   }
-  const auto ids = store_.record_tick(snapshot_to_json(snapshot), rows);
+  const auto ids = store_.record_tick(policy::snapshot_to_json(snapshot, config_.policy), rows);
   note_error(ids.status(), "storing decisions");
   for (size_t at = 0; at < decisions.size(); ++at) {
     const policy::Decision& decision = decisions[at];
@@ -266,7 +277,7 @@ void Engine::record_arrivals(const ClusterView& view) {
     const bool elastic = request.ok() && request->has_value();
     const policy::Arrival arrival{static_cast<double>(record.submit_time), record.gpus_requested};
     arrivals_[{record.job_id, record.submit_time}] = arrival;
-    if (arrival_record_) arrival_record_->add(arrival);
+    if (forecaster_) forecaster_->add(arrival);
     rows.push_back(
         {cluster_name(), record.job_id, record.submit_time, record.gpus_requested, elastic});
   }
@@ -276,22 +287,6 @@ void Engine::record_arrivals(const ClusterView& view) {
   std::erase_if(arrivals_, [&](const auto& entry) {
     return entry.second.time < static_cast<double>(view.now - arrival_history());
   });
-}
-
-int64_t Engine::arrival_history() const {
-  return static_cast<int64_t>(policy::forecast_history_seconds(config_.policy));
-}
-
-policy::Forecast Engine::forecast(int64_t now) {
-  if (!arrival_record_) {
-    const std::time_t time = now;
-    std::tm local{};
-    localtime_r(&time, &local);
-    arrival_record_.emplace(config_.policy, static_cast<double>(observed_since_),
-                            static_cast<double>(local.tm_gmtoff));
-    for (const auto& [key, arrival] : arrivals_) arrival_record_->add(arrival);
-  }
-  return arrival_record_->forecast(static_cast<double>(now));
 }
 
 void Engine::persist(ManagedJob& job) {

@@ -9,6 +9,7 @@
 // engine_messages.cc  the agents' requests
 // engine_clock.cc     a clock that is set, a process that was stopped
 // engine_store.cc     the database's faults
+// engine_idle.cc      the tide of idle GPUs, the forecast
 // engine_commands.cc  people's pause and resume, and what else holds a job back
 #pragma once
 
@@ -68,7 +69,7 @@ class Engine {
 
   void set_config(const ControllerConfig& config) {
     config_ = config;
-    arrival_record_.reset();
+    forecaster_.reset();
   }
   // No job may grow while hold.rule is not "".
   void hold_all(Hold hold) { hold_all_ = std::move(hold); }
@@ -88,7 +89,8 @@ class Engine {
   void decide_and_act(const ClusterView& view);
   void begin_intent(ManagedJob& job, const policy::Decision& decision, int64_t decision_id);
   void record_arrivals(const ClusterView& view);
-  policy::Forecast forecast(int64_t now);
+  policy::Forecast forecast(const policy::Snapshot& snapshot);
+  void record_idle(const ClusterView& view);
   int64_t arrival_history() const;  // seconds that the forecast looks back
   void persist(ManagedJob& job);
   static store::ElasticJobRow stored_row(const ManagedJob& job);
@@ -188,7 +190,9 @@ class Engine {
   const Options options_;
   ManagedJobs jobs_;
   std::map<std::pair<uint32_t, int64_t>, policy::Arrival> arrivals_;  // job id, submit time
-  std::optional<policy::ArrivalRecord> arrival_record_;  // of arrivals_, made when first asked
+  std::optional<policy::Forecaster> forecaster_;  // of arrivals_ and the stored idle samples, made
+                                                  // when first asked
+  int64_t idle_stored_ = 0;                       // when the newest idle sample was
   std::vector<store::HoldRow> holds_;
   Hold hold_all_;
   std::string store_fault_;  // "" = the database takes what is written

@@ -76,6 +76,7 @@ void Engine::shift_times(int64_t seconds) {
     shift(job->size_mismatch_since, seconds);
     shift(job->row.last_switch_time, seconds);
     shift(job->row.last_failure_time, seconds);
+    for (int64_t& time : job->switch_times) time += seconds;
     if (job->progress) shift(job->progress->time, seconds);
     if (job->intent) {
       shift(job->intent->created, seconds);
@@ -87,7 +88,7 @@ void Engine::shift_times(int64_t seconds) {
   shift(observed_since_, seconds);
   for (auto& [text, time] : logged_errors_) time += seconds;
   for (auto& [key, arrival] : arrivals_) arrival.time += static_cast<double>(seconds);
-  arrival_record_.reset();
+  forecaster_.reset();
 }
 
 }  // namespace flextrain::slurm_plugin

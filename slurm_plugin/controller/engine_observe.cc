@@ -21,9 +21,9 @@ bool has_ended(const JobRecord* record) {
 
 // Whether the waiting job would start once its offers are free of others: a job that Slurm is about
 // to start anyway is no reason to give up a growth.
-bool fits_idle(const policy::WaitingJob& job) {
+bool fits(const policy::WaitingJob& job, const policy::SharedList<policy::NodeOffer>& offers) {
   int nodes = 0, gpus = 0;
-  for (const policy::NodeOffer& offer : job.offers) {
+  for (const policy::NodeOffer& offer : offers) {
     if (job.gpus_per_node > 0 && offer.gpus < job.gpus_per_node) continue;
     ++nodes;
     gpus += job.gpus_per_node > 0 ? job.gpus_per_node : offer.gpus;
@@ -455,9 +455,9 @@ void Engine::give_up_growths(const policy::Snapshot& snapshot) {
       continue;
     }
     for (const policy::WaitingJob& waiting : snapshot.waiting) {
-      if (fits_idle(waiting)) continue;
+      if (fits(waiting, waiting.offers)) continue;
       // Only where it helps: a job that could not start all the same takes nothing away.
-      policy::WaitingJob helped = waiting;
+      std::vector<policy::NodeOffer> offers = waiting.offers.items();
       bool wants = false;
       for (const policy::NodeOffer& take : offers_from_json(job->intent->take)) {
         if (std::find(waiting.usable_nodes.begin(), waiting.usable_nodes.end(), take.node) ==
@@ -466,16 +466,15 @@ void Engine::give_up_growths(const policy::Snapshot& snapshot) {
         }
         wants = true;
         const auto offer =
-            std::find_if(helped.offers.begin(), helped.offers.end(),
+            std::find_if(offers.begin(), offers.end(),
                          [&](const policy::NodeOffer& o) { return o.node == take.node; });
-        if (offer == helped.offers.end()) {
-          helped.offers.push_back(take);
+        if (offer == offers.end()) {
+          offers.push_back(take);
         } else {
           offer->gpus += take.gpus;
         }
       }
-      wants = wants && fits_idle(helped);
-      if (!wants) continue;
+      if (!wants || !fits(waiting, offers)) continue;
       job->counts_as_failure = false;
       apply(*job, ElasticEvent::kCompanionsFailed,
             fmt::format("job {} waits for {} GPUs", waiting.job_id, waiting.gpus));

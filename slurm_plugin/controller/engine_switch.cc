@@ -333,6 +333,8 @@ void Engine::finish_intent(ManagedJob& job, std::string_view outcome) {
   if (outcome == "done") {
     blend(grow ? job.row.grow_overhead_seconds : job.row.shrink_overhead_seconds, job.phases.total);
     job.row.last_switch_time = now();
+    std::erase_if(job.switch_times, [&](int64_t at) { return at <= now() - 3600; });
+    job.switch_times.push_back(now());
     job.row.failures = 0;
     if (const Json& plan = intent.plan; plan.is_object() && plan.contains("id")) {
       if (plan.at("id").is_string()) job.row.plan_id = plan.at("id").get<std::string>();

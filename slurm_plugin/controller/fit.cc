@@ -130,20 +130,15 @@ int free_gpus(const NodeRecord& node, const NodeNeeds& needs, const NodeAmount& 
   return static_cast<int>(std::max<int64_t>(gpus, 0));
 }
 
-std::vector<policy::NodeOffer> companion_offers(const ClusterView& view, const JobRecord& base,
+std::vector<policy::NodeOffer> companion_offers(const ClusterView& view, const NodeNeeds& needs,
                                                 const ControllerConfig& config,
                                                 const NodeAmounts& taken,
-                                                const std::set<std::string>& avoid,
                                                 const std::map<std::string, int64_t>& planned) {
   std::vector<policy::NodeOffer> offers;
-  const NodeNeeds needs = needs_of_base(base, config);
   if (!partition_accepts(view, needs.partitions.front(), config.lease_seconds)) return offers;
   for (const NodeRecord& node : view.nodes) {
-    if (!node.usable || !node_matches(node, needs) || avoid.contains(node.name)) continue;
-    if (!config.share_base_nodes &&
-        std::find(base.nodes.begin(), base.nodes.end(), node.name) != base.nodes.end()) {
-      continue;
-    }
+    if (!node.usable || !node_matches(node, needs)) continue;
+    if (config.opt_out_nodes.contains(node.name)) continue;
     if (blocked_by_reservation(view, node.name, needs.reservation,
                                view.now + config.lease_seconds)) {
       continue;
@@ -157,6 +152,12 @@ std::vector<policy::NodeOffer> companion_offers(const ClusterView& view, const J
   return offers;
 }
 
+std::vector<std::string> own_nodes(const JobRecord& base, const ControllerConfig& config,
+                                   std::set<std::string> companions) {
+  if (!config.share_base_nodes) companions.insert(base.nodes.begin(), base.nodes.end());
+  return {companions.begin(), companions.end()};
+}
+
 std::string why_not_usable(const ClusterView& view, const NodeRecord& node,
                            const ControllerConfig& config) {
   if (node.gpus <= node.gpus_allocated) return "";
@@ -168,6 +169,7 @@ std::string why_not_usable(const ClusterView& view, const NodeRecord& node,
   if (blocked_by_reservation(view, node.name, "", view.now + config.lease_seconds)) {
     return "reserved";
   }
+  if (config.opt_out_nodes.contains(node.name)) return "opted out (OptOutNodes)";
   if (node.cpus <= node.cpus_allocated) return "no free CPU";
   return "";
 }

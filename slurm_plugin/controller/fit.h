@@ -30,6 +30,7 @@ struct NodeNeeds {
   std::set<std::string> excluded, required;  // required: empty = no wish
   double cpus_per_gpu = 1;
   int64_t memory_per_gpu_mib = 0;  // 0 = not asked for
+  auto operator<=>(const NodeNeeds&) const = default;
 };
 
 // CPUs and memory per GPU of a running base: its allocation where it is shared, its request where
@@ -52,14 +53,17 @@ bool blocked_by_reservation(const ClusterView& view, std::string_view node, std:
 // submitted but not yet started will use.
 int free_gpus(const NodeRecord& node, const NodeNeeds& needs, const NodeAmount& taken);
 
-// Nodes where a companion of `base` could start now, in the view's order. `avoid`: nodes that
-// already have a companion of this job. `planned`: when a pending job is to start on a node
-// (waiting.h); a lease must be over by then.
-std::vector<policy::NodeOffer> companion_offers(const ClusterView& view, const JobRecord& base,
+// Nodes where a companion with these needs could start now, in the view's order. `planned`: when a
+// pending job is to start on a node (waiting.h); a lease must be over by then. The same for every
+// base with these needs, whose own nodes are own_nodes().
+std::vector<policy::NodeOffer> companion_offers(const ClusterView& view, const NodeNeeds& needs,
                                                 const ControllerConfig& config,
                                                 const NodeAmounts& taken,
-                                                const std::set<std::string>& avoid,
                                                 const std::map<std::string, int64_t>& planned);
+
+// Where no companion of this base may go, `companions` being the nodes that have one.
+std::vector<std::string> own_nodes(const JobRecord& base, const ControllerConfig& config,
+                                   std::set<std::string> companions);
 
 // Why idle GPUs of this node are of no use for a growth; "" when they are.
 std::string why_not_usable(const ClusterView& view, const NodeRecord& node,

@@ -3,6 +3,7 @@
 // memory. Plain data with questions about it; no behaviour.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -67,6 +68,8 @@ struct ManagedJob {
   ParkedPoll parked;
   Hold hold;  // as of this round
 
+  std::vector<int64_t> switch_times;  // of the last hour, ascending
+
   // Filled before a transition, used by its actions.
   std::string why;                // one sentence
   bool counts_as_failure = true;  // a growth given up for a waiting job is none
@@ -74,6 +77,10 @@ struct ManagedJob {
   double companions_seconds = 0;
   std::vector<protocol::Allocation> reported;  // of the newest report
 
+  int scalings_since(int64_t time) const {
+    return static_cast<int>(std::count_if(switch_times.begin(), switch_times.end(),
+                                          [&](int64_t at) { return at > time; }));
+  }
   bool uses(uint32_t companion_id) const {
     for (const protocol::Allocation& allocation : trainer) {
       if (allocation.job_id == companion_id) return true;

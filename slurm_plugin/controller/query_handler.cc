@@ -187,6 +187,23 @@ class Answer {
   }
 
   Result<Json> idle() { return live_.idle; }
+  Result<Json> tide(const Asked& asked) {
+    ASSIGN_OR_RETURN(const auto rows, queries_.tide(asked.filter.start, asked.filter.end,
+                                                    local_offset_seconds(now_)));
+    Json list = Json::array();
+    for (const store::TideRow& row : rows) {
+      list.push_back({{"partition", row.partition},
+                      {"gres_type", row.gres_type},
+                      {"hour", row.hour},
+                      {"samples", row.samples},
+                      {"total", row.total},
+                      {"idle", row.idle},
+                      {"expanded", row.expanded},
+                      {"least_idle", row.least_idle},
+                      {"most_idle", row.most_idle}});
+    }
+    return list;
+  }
   Result<Json> diag() { return Json::array({live_.diag}); }
 
  private:
@@ -338,6 +355,7 @@ Result<Json> rows_for(const std::string& what, const Asked& asked, Answer& answe
   if (what == "table") return answer.table(asked);
   if (what == "companions") return answer.companions(asked);
   if (what == "idle") return answer.idle();
+  if (what == "tide") return answer.tide(asked);
   if (what == "diag") return answer.diag();
   return invalid_argument("there is no query '{}'", what);
 }

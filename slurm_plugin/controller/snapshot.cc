@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "slurm_plugin/controller/waiting.h"
 
@@ -26,21 +27,34 @@ void add(NodeAmounts& amounts, const ManagedJob& job, const Companion& companion
   }
 }
 
-Json table_json(const std::vector<policy::TableEntry>& table) {
-  Json json = Json::array();
-  for (const policy::TableEntry& entry : table) {
-    json.push_back({{"gpus", entry.gpus}, {"tokens_per_second", entry.tokens_per_second}});
+// Idle nodes for companions, made once per kind of needs.
+class CompanionOffers {
+ public:
+  CompanionOffers(const ClusterView& view, const ControllerConfig& config, const InFlight& moving)
+      : view_(view), config_(config), moving_(moving), planned_(planned_starts(view)) {}
+
+  policy::SharedList<policy::NodeOffer> of(const JobRecord& base) {
+    const NodeNeeds needs = needs_of_base(base, config_);
+    const auto known = offers_.find(needs);
+    if (known != offers_.end()) return known->second;
+    return offers_.emplace(needs, companion_offers(view_, needs, config_, moving_.taken, planned_))
+        .first->second;
   }
-  return json;
-}
+
+ private:
+  const ClusterView& view_;
+  const ControllerConfig& config_;
+  const InFlight& moving_;
+  const std::map<std::string, int64_t> planned_;
+  std::map<NodeNeeds, policy::SharedList<policy::NodeOffer>> offers_;
+};
 
 policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster,
-                               const InFlight& moving,
-                               const std::map<std::string, int64_t>& planned,
-                               const ControllerConfig& config) {
+                               CompanionOffers& offers, const ControllerConfig& config) {
   policy::ElasticJobView view;
   view.job_id = job.row.key.job_id;
   view.user = job.row.user;
+  view.account = job.row.account;
   view.start_time = job.row.start_time;
   view.not_steady_reason = not_steady_reason(job);
   view.steady = view.not_steady_reason.empty();
@@ -48,7 +62,11 @@ policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster
   view.held_gpus = job.held_gpus();
   view.max_gpus = job.row.max_gpus;
   view.table = job.table.entries;
-  view.remaining_seconds = remaining_seconds(job, cluster.now);
+  const Remaining remaining = remaining_time(job, cluster.now);
+  view.remaining_seconds = remaining.seconds;
+  view.remaining_source = remaining.source;
+  view.saving = job.progress && job.progress->state == "saving";
+  view.scalings_last_hour = job.scalings_since(cluster.now - 3600);
   view.grow_overhead_seconds = job.row.grow_overhead_seconds;
   view.shrink_overhead_seconds = job.row.shrink_overhead_seconds;
   view.last_switch_time = job.row.last_switch_time;
@@ -56,17 +74,20 @@ policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster
   view.failures = job.row.failures;
   view.hold_rule = job.hold.rule;
   view.hold_reason = job.hold.reason;
-  std::set<std::string> avoid;
+  std::set<std::string> occupied;
   const std::set<uint32_t> given_back = job.given_back();
   for (const auto& [id, companion] : job.companions) {
-    avoid.insert(companion.row.node);
+    occupied.insert(companion.row.node);
     const bool goes = companion.leaving() || given_back.contains(id);
     if (goes ? companion.started : job.uses(id)) {
       view.companions.push_back({id, companion.row.node, companion.row.gpus, goes});
+    } else if (!goes) {
+      view.pending_gpus += companion.row.gpus;
     }
   }
   if (view.steady && view.held_gpus < view.max_gpus) {
-    view.offers = companion_offers(cluster, job.record, config, moving.taken, avoid, planned);
+    view.offers = offers.of(job.record);
+    view.own_nodes = own_nodes(job.record, config, std::move(occupied));
   }
   return view;
 }
@@ -100,36 +121,43 @@ std::string not_steady_reason(const ManagedJob& job) {
   return "";
 }
 
-std::optional<double> remaining_seconds(const ManagedJob& job, int64_t now) {
+Remaining remaining_time(const ManagedJob& job, int64_t now) {
   std::optional<double> left;
+  std::string source;
   if (job.progress && job.progress->total_steps > 0 && job.progress->step_seconds > 0) {
     const auto steps =
         static_cast<double>(std::max<int64_t>(0, job.progress->total_steps - job.progress->step));
     left = std::max(0.0, steps * job.progress->step_seconds -
                              static_cast<double>(std::max<int64_t>(0, now - job.progress->time)));
+    source = "progress";
   }
   if (job.record.time_limit_seconds > 0 && job.record.end_time > now) {
     const auto limit = static_cast<double>(job.record.end_time - now);
-    left = left ? std::min(*left, limit) : limit;
+    if (!left || limit < *left) {
+      left = limit;
+      source = "limit";
+    }
   }
-  return left;
+  return {left, source};
 }
 
 policy::Snapshot build_snapshot(const ClusterView& view, const ManagedJobs& jobs,
-                                policy::Forecast forecast, const ControllerConfig& config) {
+                                const ControllerConfig& config) {
   policy::Snapshot snapshot;
   snapshot.now = view.now;
-  snapshot.forecast = std::move(forecast);
+  snapshot.local_offset_seconds = local_offset_seconds(view.now);
   const InFlight moving = in_flight(jobs);
-  const auto planned = planned_starts(view);
+  CompanionOffers offers(view, config, moving);
   for (const auto& job : jobs) {
     if (finished(job->state)) continue;
-    snapshot.elastic.push_back(view_of(*job, view, moving, planned, config));
+    snapshot.elastic.push_back(view_of(*job, view, offers, config));
   }
   std::sort(snapshot.elastic.begin(), snapshot.elastic.end(),
             [](const auto& a, const auto& b) { return a.job_id < b.job_id; });
-  WaitingView queue = waiting_view(view, moving.taken, moving.promised);
+  WaitingView queue = waiting_view(view, moving.taken, moving.promised,
+                                   static_cast<size_t>(config.policy.queue_depth));
   snapshot.waiting = std::move(queue.waiting);
+  snapshot.more_waiting = queue.more_waiting;
   snapshot.other_waiting_gpu_jobs = queue.other_waiting_gpu_jobs;
   for (const NodeRecord& node : view.nodes) {
     snapshot.total_gpus += node.gpus;
@@ -139,6 +167,13 @@ policy::Snapshot build_snapshot(const ClusterView& view, const ManagedJobs& jobs
     snapshot.idle_gpus += std::max(0, node.gpus - node.gpus_allocated - claimed);
   }
   return snapshot;
+}
+
+int64_t local_offset_seconds(int64_t now) {
+  const std::time_t time = now;
+  std::tm local{};
+  localtime_r(&time, &local);
+  return local.tm_gmtoff;
 }
 
 Json offers_to_json(const std::vector<policy::NodeOffer>& offers) {
@@ -158,58 +193,6 @@ std::vector<policy::NodeOffer> offers_from_json(const Json& json) {
     return list;
   });
   return std::move(offers).value_or({});
-}
-
-Json snapshot_to_json(const policy::Snapshot& snapshot) {
-  Json elastic = Json::array(), waiting = Json::array();
-  for (const policy::ElasticJobView& job : snapshot.elastic) {
-    Json companions = Json::array();
-    for (const policy::CompanionView& companion : job.companions) {
-      companions.push_back({{"job_id", companion.job_id},
-                            {"node", companion.node},
-                            {"gpus", companion.gpus},
-                            {"leaving", companion.leaving}});
-    }
-    elastic.push_back(
-        {{"job_id", job.job_id},
-         {"user", job.user},
-         {"start_time", job.start_time},
-         {"steady", job.steady},
-         {"not_steady_reason", job.not_steady_reason},
-         {"base_gpus", job.base_gpus},
-         {"held_gpus", job.held_gpus},
-         {"max_gpus", job.max_gpus},
-         {"table", table_json(job.table)},
-         {"remaining_seconds", job.remaining_seconds ? Json(*job.remaining_seconds) : Json()},
-         {"grow_overhead_seconds", job.grow_overhead_seconds},
-         {"shrink_overhead_seconds", job.shrink_overhead_seconds},
-         {"last_switch_time", job.last_switch_time},
-         {"last_failure_time", job.last_failure_time},
-         {"failures", job.failures},
-         {"hold_rule", job.hold_rule},
-         {"hold_reason", job.hold_reason},
-         {"offers", offers_to_json(job.offers)},
-         {"companions", companions}});
-  }
-  for (const policy::WaitingJob& job : snapshot.waiting) {
-    waiting.push_back({{"job_id", job.job_id},
-                       {"submit_time", job.submit_time},
-                       {"nodes", job.nodes},
-                       {"gpus", job.gpus},
-                       {"gpus_per_node", job.gpus_per_node},
-                       {"offers", offers_to_json(job.offers)},
-                       {"usable_nodes", job.usable_nodes}});
-  }
-  return {{"now", snapshot.now},
-          {"elastic", elastic},
-          {"waiting", waiting},
-          {"other_waiting_gpu_jobs", snapshot.other_waiting_gpu_jobs},
-          {"forecast",
-           {{"per_second", snapshot.forecast.per_second},
-            {"arrivals", snapshot.forecast.arrivals},
-            {"seconds", snapshot.forecast.seconds}}},
-          {"idle_gpus", snapshot.idle_gpus},
-          {"total_gpus", snapshot.total_gpus}};
 }
 
 store::DecisionRow decision_row(const policy::Decision& decision, const ManagedJob* job,

@@ -28,13 +28,20 @@ InFlight in_flight(const ManagedJobs& jobs);
 std::string not_steady_reason(const ManagedJob& job);
 
 // Seconds left at the present speed: from the trainer's progress, bounded by the run limit; nullopt
-// when neither is known.
-std::optional<double> remaining_seconds(const ManagedJob& job, int64_t now);
+// when neither is known. `source`: which of them, policy::ElasticJobView::remaining_source.
+struct Remaining {
+  std::optional<double> seconds;
+  std::string source;
+};
+Remaining remaining_time(const ManagedJob& job, int64_t now);
 
+// Without the forecast.
 policy::Snapshot build_snapshot(const ClusterView& view, const ManagedJobs& jobs,
-                                policy::Forecast forecast, const ControllerConfig& config);
+                                const ControllerConfig& config);
 
-Json snapshot_to_json(const policy::Snapshot& snapshot);
+// Local time − UTC at `now`.
+int64_t local_offset_seconds(int64_t now);
+
 Json offers_to_json(const std::vector<policy::NodeOffer>& offers);
 std::vector<policy::NodeOffer> offers_from_json(const Json& json);
 store::DecisionRow decision_row(const policy::Decision& decision, const ManagedJob* job,

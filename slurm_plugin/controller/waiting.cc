@@ -34,6 +34,33 @@ int partition_tier(const ClusterView& view, const JobRecord& job) {
   return tier;
 }
 
+// Shared by all waiting jobs with the same needs.
+struct NodesForQueue {
+  policy::SharedList<policy::NodeOffer> offers;
+  policy::SharedList<std::string> usable;
+};
+
+NodesForQueue nodes_for(const ClusterView& view, const NodeNeeds& needs, const NodeAmounts& taken,
+                        const NodeAmounts& promised) {
+  std::vector<policy::NodeOffer> offers;
+  std::vector<std::string> usable;
+  for (const NodeRecord& node : view.nodes) {
+    if (!usable_for_queue(node) || !node_matches(node, needs)) continue;
+    if (blocked_by_reservation(view, node.name, needs.reservation, view.now + 1)) continue;
+    usable.push_back(node.name);
+    NodeAmount used;
+    if (const auto claim = taken.find(node.name); claim != taken.end()) used = claim->second;
+    if (const auto back = promised.find(node.name); back != promised.end()) {
+      used.gpus -= back->second.gpus;
+      used.cpus -= back->second.cpus;
+      used.memory_mib -= back->second.memory_mib;
+    }
+    const int gpus = free_gpus(node, needs, used);
+    if (gpus > 0) offers.push_back({node.name, gpus});
+  }
+  return {std::move(offers), std::move(usable)};
+}
+
 // Slurm's order among pending jobs: partition tier, priority, then age (slurm.conf(5)).
 std::vector<const JobRecord*> in_queue_order(const ClusterView& view,
                                              std::vector<const JobRecord*> jobs) {
@@ -62,7 +89,7 @@ WaitKind classify_waiting(const JobRecord& job, int64_t now) {
 }
 
 WaitingView waiting_view(const ClusterView& view, const NodeAmounts& taken,
-                         const NodeAmounts& promised) {
+                         const NodeAmounts& promised, size_t depth) {
   WaitingView result;
   std::vector<const JobRecord*> pending;
   for (const JobRecord& job : view.jobs) {
@@ -70,7 +97,13 @@ WaitingView waiting_view(const ClusterView& view, const NodeAmounts& taken,
     if (kind == WaitKind::kGpus) pending.push_back(&job);
     if (kind == WaitKind::kOther) ++result.other_waiting_gpu_jobs;
   }
-  for (const JobRecord* job : in_queue_order(view, std::move(pending))) {
+  pending = in_queue_order(view, std::move(pending));
+  if (pending.size() > depth) {
+    result.more_waiting = static_cast<int>(pending.size() - depth);
+    pending.resize(depth);
+  }
+  std::map<NodeNeeds, NodesForQueue> known;
+  for (const JobRecord* job : pending) {
     policy::WaitingJob waiting;
     waiting.job_id = job->job_id;
     waiting.submit_time = job->submit_time;
@@ -78,20 +111,12 @@ WaitingView waiting_view(const ClusterView& view, const NodeAmounts& taken,
     waiting.gpus = job->gpus_requested;
     waiting.gpus_per_node = gpus_in(job->tres_per_node).count;
     const NodeNeeds needs = needs_of_waiting(*job);
-    for (const NodeRecord& node : view.nodes) {
-      if (!usable_for_queue(node) || !node_matches(node, needs)) continue;
-      if (blocked_by_reservation(view, node.name, needs.reservation, view.now + 1)) continue;
-      waiting.usable_nodes.push_back(node.name);
-      NodeAmount used;
-      if (const auto claim = taken.find(node.name); claim != taken.end()) used = claim->second;
-      if (const auto back = promised.find(node.name); back != promised.end()) {
-        used.gpus -= back->second.gpus;
-        used.cpus -= back->second.cpus;
-        used.memory_mib -= back->second.memory_mib;
-      }
-      const int gpus = free_gpus(node, needs, used);
-      if (gpus > 0) waiting.offers.push_back({node.name, gpus});
+    auto nodes = known.find(needs);
+    if (nodes == known.end()) {
+      nodes = known.emplace(needs, nodes_for(view, needs, taken, promised)).first;
     }
+    waiting.offers = nodes->second.offers;
+    waiting.usable_nodes = nodes->second.usable;
     result.waiting.push_back(std::move(waiting));
   }
   return result;

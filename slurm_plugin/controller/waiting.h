@@ -21,14 +21,15 @@ enum class WaitKind {
 WaitKind classify_waiting(const JobRecord& job, int64_t now);
 
 struct WaitingView {
-  std::vector<policy::WaitingJob> waiting;  // in Slurm's order
+  std::vector<policy::WaitingJob> waiting;  // in Slurm's order, `depth` at most
+  int more_waiting = 0;                     // behind those
   int other_waiting_gpu_jobs = 0;
 };
 
 // `promised`: GPUs on their way back that the policy does not see as leaving companions; they count
 // as idle for waiting jobs, or one job would make several victims. `taken`: as in fit.h.
 WaitingView waiting_view(const ClusterView& view, const NodeAmounts& taken,
-                         const NodeAmounts& promised);
+                         const NodeAmounts& promised, size_t depth);
 
 // The earliest moment at which a pending job is planned to start on each node, in the future.
 std::map<std::string, int64_t> planned_starts(const ClusterView& view);

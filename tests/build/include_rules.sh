@@ -17,7 +17,7 @@ declare -A may=(
   [simulator]="policy planner base"
   [trainer]="planner base"
   [agent]="protocol planner base"
-  [cli]="simulator protocol base"
+  [cli]="simulator policy protocol base"
   [slurm_plugin]="policy store protocol base"
 )
 violations=0

@@ -37,6 +37,28 @@ TEST(Simulate, GrowsIntoIdleGpus) {
   EXPECT_THAT(environment.files["out.svg"], HasSubstr("Job 1 under recommended"));
 }
 
+TEST(Simulate, SettingsOfTheConfiguration) {
+  FakeEnvironment environment;
+  environment.files["t.csv"] = kTrace;
+  const auto nrun = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"t.csv", "--gpus", "128",    "--policies",
+                                          "none",  "--csv",  "out.csv"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const AppResult result = simulate(environment, arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string& csv = environment.files["out.csv"];
+    return csv.substr(csv.find("\nnone,1,1,1,") + 12, 5);
+  };
+  EXPECT_EQ(nrun({}), "0.297");
+  EXPECT_EQ(nrun({"--set", "MaxGrowth=1"}), "1.000");
+  // Refused for its age at 0, which is all the guard knows; a day of ticks is no exception.
+  EXPECT_NE(nrun({"--set", "RemainingTimeGuard=yes", "--remaining", "nothing"}), "0.297");
+  for (const char* wrong : {"Magic=1", "Gate=magic", "GateProbability=x", "GateProbability"})
+    EXPECT_EQ(simulate(environment, {"t.csv", "--gpus", "128", "--set", wrong}).exit_code, 2)
+        << wrong;
+  EXPECT_EQ(simulate(environment, {"t.csv", "--gpus", "128", "--remaining", "all"}).exit_code, 2);
+}
+
 TEST(Simulate, ReadsStandardInputAndShowsTheSpread) {
   FakeEnvironment environment;
   environment.files["-"] = kTrace;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Scale-up: one table of refusals, then the growths.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -40,8 +41,10 @@ TEST_P(GrowthTable, Rule) {
   Parameters parameters = no_gate();
   GetParam().change(snapshot, parameters);
   const auto decisions = decide(snapshot, parameters);
-  ASSERT_EQ(decisions.size(), 1u);
-  const Decision& decision = decisions[0];
+  ASSERT_EQ(decisions.size(), snapshot.elastic.size());
+  const Decision& decision =
+      *std::find_if(decisions.begin(), decisions.end(),
+                    [&](const Decision& d) { return d.job_id == snapshot.elastic[0].job_id; });
   EXPECT_FALSE(decision.reason.empty());
   if (*GetParam().rule == 0) {
     EXPECT_EQ(decision.kind, DecisionKind::kGrow) << decision.reason;
@@ -120,6 +123,71 @@ INSTANTIATE_TEST_SUITE_P(
                s.elastic[0].last_switch_time = kNow - 100;
              },
              ""},
+        Case{"switched_too_often",
+             [](Snapshot& s, Parameters& p) {
+               p.max_scalings_per_hour = 3;
+               s.elastic[0].scalings_last_hour = 3;
+             },
+             "scalings-per-hour"},
+        Case{"may_switch_once_more",
+             [](Snapshot& s, Parameters& p) {
+               p.max_scalings_per_hour = 3;
+               s.elastic[0].scalings_last_hour = 2;
+             },
+             ""},
+        Case{"quiet",  // kNow is Monday 1970-01-12, 13:46:40 UTC
+             [](Snapshot&, Parameters& p) { p.quiet_hours = *QuietHours::parse("Mon 13:00-14:00"); },
+             "quiet-hours"},
+        Case{"quiet_elsewhere",
+             [](Snapshot& s, Parameters& p) {
+               p.quiet_hours = *QuietHours::parse("Mon 13:00-14:00");
+               s.local_offset_seconds = 3600;
+             },
+             ""},
+        Case{"users_cap",  // 4 of 8 are left, and no entry ends there
+             [](Snapshot& s, Parameters& p) {
+               p.user_max_expanded = 12;
+               s.elastic.push_back(elastic(8, 4));
+               add_companion(s.elastic[1], 90, "x", 8);
+               s.elastic[1].steady = false;
+               s.elastic[0].table = {{4, 1000}, {12, 2650}};
+             },
+             "user-cap"},
+        Case{"users_cap_counts_what_is_ordered",
+             [](Snapshot& s, Parameters& p) {
+               p.user_max_expanded = 8;
+               s.elastic.push_back(elastic(8, 4));
+               s.elastic[1].steady = false;
+               s.elastic[1].pending_gpus = 8;
+             },
+             "user-cap"},
+        Case{"another_users_cap",
+             [](Snapshot& s, Parameters& p) {
+               p.user_max_expanded = 8;
+               s.elastic.push_back(elastic(8, 4));
+               s.elastic[1].user = "bert";
+               s.elastic[1].steady = false;
+               s.elastic[1].pending_gpus = 8;
+             },
+             ""},
+        Case{"accounts_cap",
+             [](Snapshot& s, Parameters& p) {
+               p.account_max_expanded = 3;
+               s.elastic[0].account = "physics";
+             },
+             "account-cap"},
+        Case{"idle_reserve",
+             [](Snapshot& s, Parameters& p) {
+               p.idle_reserve = 0.6;
+               s.idle_gpus = 8;  // 3 of them may be used
+             },
+             "idle-reserve"},
+        Case{"idle_reserve_left",
+             [](Snapshot& s, Parameters& p) {
+               p.idle_reserve = 0.5;
+               s.idle_gpus = 8;
+             },
+             ""},
         Case{"nothing_idle", [](Snapshot& s, Parameters&) { s.elastic[0].offers.clear(); },
              "no-idle"},
         Case{"own_companion_there",
@@ -144,6 +212,18 @@ INSTANTIATE_TEST_SUITE_P(
              [](Snapshot& s, Parameters&) {
                s.elastic[0].grow_overhead_seconds = 10;
                s.elastic[0].remaining_seconds = 16.1;
+             },
+             ""},
+        Case{"guard_by_age",  // runs for as long again as it has run: 16 s
+             [](Snapshot& s, Parameters&) {
+               s.elastic[0].grow_overhead_seconds = 10;
+               s.elastic[0].start_time = kNow - 16;
+             },
+             "guard"},
+        Case{"guard_by_age_passes",
+             [](Snapshot& s, Parameters&) {
+               s.elastic[0].grow_overhead_seconds = 10;
+               s.elastic[0].start_time = kNow - 17;
              },
              ""},
         Case{"guard_off",

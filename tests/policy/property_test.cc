@@ -1,121 +1,18 @@
 // SPDX-License-Identifier: MIT
 // What must hold for every snapshot, over random ones.
 #include <algorithm>
-#include <random>
 #include <set>
 
-#include "tests/policy/builders.h"
+#include "policy/snapshot_json.h"
+#include "tests/policy/random_snapshot.h"
 
 namespace flextrain::policy {
 namespace {
-
-class Random {
- public:
-  explicit Random(uint32_t seed) : engine_(seed) {}
-  int between(int low, int high) {
-    return low + static_cast<int>(engine_() % static_cast<uint32_t>(high - low + 1));
-  }
-  bool chance(int percent) { return between(1, 100) <= percent; }
-
- private:
-  std::mt19937 engine_;
-};
-
-// Nodes of 8 GPUs handed out to bases, companions and idleness, so that offers never exceed what a
-// node has.
-Snapshot random_snapshot(Random& random) {
-  Snapshot snapshot = empty_snapshot();
-  const int nodes = random.between(1, 12);
-  std::vector<int> idle(static_cast<size_t>(nodes), 8);
-  const auto name = [](int node) { return "n" + std::to_string(node); };
-  uint32_t next_id = 100;
-  for (int j = random.between(0, 5); j > 0; --j) {
-    ElasticJobView job = elastic(static_cast<uint32_t>(j), random.between(1, 8));
-    job.max_gpus = random.between(job.base_gpus, 5 * job.base_gpus);
-    job.steady = random.chance(85);
-    job.failures = random.chance(20) ? random.between(1, 9) : 0;
-    job.last_failure_time = kNow - random.between(0, 500);
-    if (random.chance(60)) job.remaining_seconds = random.between(1, 1000);
-    if (random.chance(60)) job.grow_overhead_seconds = random.between(1, 100);
-    job.table.clear();
-    double speed = 1000;
-    if (random.chance(90))
-      for (int gpus = job.base_gpus; gpus <= 4 * job.base_gpus; gpus += random.between(1, 4)) {
-        job.table.push_back({gpus, speed});
-        speed *= 1 + random.between(-5, 60) / 100.0;
-      }
-    for (int c = random.between(0, 3); c > 0; --c) {
-      const int node = random.between(0, nodes - 1);
-      const int gpus = random.between(1, 8);
-      const bool there = std::any_of(job.companions.begin(), job.companions.end(),
-                                     [&](const CompanionView& v) { return v.node == name(node); });
-      if (there || idle[static_cast<size_t>(node)] < gpus) continue;
-      idle[static_cast<size_t>(node)] -= gpus;
-      add_companion(job, next_id++, name(node), gpus);
-      if (!job.steady && random.chance(30)) {
-        job.companions.back().leaving = true;
-        job.held_gpus -= gpus;
-      }
-    }
-    snapshot.elastic.push_back(job);
-  }
-  std::shuffle(snapshot.elastic.begin(), snapshot.elastic.end(), std::mt19937(next_id));
-  for (int node = 0; node < nodes; ++node) {
-    const int free = idle[static_cast<size_t>(node)];
-    snapshot.idle_gpus += free;
-    if (free == 0) continue;
-    for (ElasticJobView& job : snapshot.elastic)
-      if (random.chance(80)) job.offers.push_back({name(node), random.between(1, free)});
-  }
-  for (int w = random.chance(50) ? random.between(1, 3) : 0; w > 0; --w) {
-    WaitingJob job;
-    job.job_id = next_id++;
-    job.nodes = random.between(1, 3);
-    job.gpus_per_node = random.chance(60) ? random.between(1, 8) : 0;
-    job.gpus = job.gpus_per_node > 0 ? job.nodes * job.gpus_per_node : random.between(1, 20);
-    for (int node = 0; node < nodes; ++node)
-      if (random.chance(80)) {
-        job.usable_nodes.push_back(name(node));
-        if (idle[static_cast<size_t>(node)] > 0)
-          job.offers.push_back({name(node), idle[static_cast<size_t>(node)]});
-      }
-    snapshot.waiting.push_back(job);
-  }
-  snapshot.forecast = {{}, random.between(0, 100), 3600};
-  double rate = random.between(0, 100) / 3600.0;
-  for (int bucket = random.between(1, 12); bucket > 0; --bucket) {
-    snapshot.forecast.per_second.push_back(rate);
-    rate *= random.between(0, 100) / 100.0;
-  }
-  return snapshot;
-}
-
-Parameters random_parameters(Random& random) {
-  Parameters parameters;
-  parameters.gate = static_cast<Gate>(random.between(0, 4));
-  parameters.victims = static_cast<VictimRule>(random.between(0, 1));
-  parameters.require_empty_queue = random.chance(50);
-  parameters.remaining_time_guard = random.chance(80);
-  parameters.max_growth = random.between(1, 5);
-  return parameters;
-}
 
 const ElasticJobView* find(const Snapshot& snapshot, uint32_t id) {
   for (const ElasticJobView& job : snapshot.elastic)
     if (job.job_id == id) return &job;
   return nullptr;
-}
-
-bool equal(const std::vector<Decision>& a, const std::vector<Decision>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].kind != b[i].kind || a[i].job_id != b[i].job_id || a[i].for_job != b[i].for_job ||
-        a[i].to_gpus != b[i].to_gpus || a[i].give_back != b[i].give_back ||
-        a[i].rule != b[i].rule || a[i].reason != b[i].reason || a[i].inputs != b[i].inputs ||
-        taken(a[i]) != taken(b[i]) || nodes_of(a[i].take) != nodes_of(b[i].take))
-      return false;
-  }
-  return true;
 }
 
 bool in_table(const ElasticJobView& job, int gpus) {
@@ -185,6 +82,39 @@ void check_enough(const Snapshot& snapshot, uint32_t for_job, std::map<std::stri
   ASSERT_GE(gpus, job->gpus);
 }
 
+// No growth takes a user, an account or all jobs together beyond a cap, whatever they held before.
+void check_caps(const Snapshot& snapshot, const Parameters& parameters,
+                const std::vector<Decision>& decisions) {
+  std::map<std::string, int> users, accounts, grown_users, grown_accounts;
+  int idle = snapshot.idle_gpus, expanded = 0, grown = 0;
+  for (const ElasticJobView& job : snapshot.elastic) {
+    const int gpus = job.held_gpus - job.base_gpus + job.pending_gpus;
+    users[job.user] += gpus;
+    accounts[job.account] += gpus;
+    expanded += gpus;
+    for (const CompanionView& companion : job.companions)
+      if (companion.leaving) idle += companion.gpus;
+  }
+  for (const Decision& decision : decisions) {
+    if (decision.kind != DecisionKind::kGrow) continue;
+    const ElasticJobView& job = *find(snapshot, decision.job_id);
+    grown_users[job.user] += taken(decision);
+    grown_accounts[job.account] += taken(decision);
+    grown += taken(decision);
+  }
+  for (const auto& [user, gpus] : grown_users)
+    if (parameters.user_max_expanded > 0) {
+      ASSERT_LE(users[user] + gpus, parameters.user_max_expanded);
+    }
+  for (const auto& [account, gpus] : grown_accounts)
+    if (parameters.account_max_expanded > 0) {
+      ASSERT_LE(accounts[account] + gpus, parameters.account_max_expanded);
+    }
+  if (grown > 0 && parameters.idle_reserve > 0) {
+    ASSERT_LE(expanded + grown, (1 - parameters.idle_reserve) * (idle + expanded) + 1e-6);
+  }
+}
+
 TEST(PolicyProperty, HoldsForRandomSnapshots) {
   std::map<DecisionKind, int> seen;
   for (uint32_t seed = 1; seed <= 20'000; ++seed) {
@@ -231,6 +161,7 @@ TEST(PolicyProperty, HoldsForRandomSnapshots) {
           if (offer.node == node) most = std::max(most, offer.gpus);
       ASSERT_LE(gpus, most) << "two growths share " << node;
     }
+    check_caps(snapshot, parameters, decisions);
     for (const Decision& decision : decisions)
       if (decision.kind == DecisionKind::kShrink) check_enough(snapshot, decision.for_job, freed);
     if (::testing::Test::HasFatalFailure()) return;
@@ -250,6 +181,30 @@ TEST(PolicyProperty, OrderOfJobsDoesNotMatter) {
     std::reverse(snapshot.elastic.begin(), snapshot.elastic.end());
     ASSERT_TRUE(equal(decisions, decide(snapshot, parameters))) << "seed " << seed;
   }
+}
+
+// What the store keeps gives the same decisions again.
+TEST(PolicyProperty, StoredSnapshotsReplay) {
+  for (uint32_t seed = 1; seed <= 5000; ++seed) {
+    Random random(seed);
+    const Snapshot snapshot = random_snapshot(random);
+    const Parameters parameters = random_parameters(random);
+    const std::string text = snapshot_to_json(snapshot, parameters).dump();
+    const auto stored = snapshot_from_json(*parse_json(text, "snapshot"));
+    ASSERT_TRUE(stored.ok()) << stored.status().to_string();
+    ASSERT_TRUE(equal(decide(snapshot, parameters), decide(stored->snapshot, stored->parameters)))
+        << "seed " << seed;
+    ASSERT_EQ(snapshot_to_json(stored->snapshot, stored->parameters).dump(), text);
+  }
+}
+
+TEST(SnapshotJson, NoSnapshotIsRefused) {
+  for (const char* text : {"{}", "[]", "null", R"({"now": 1})"})
+    EXPECT_EQ(snapshot_from_json(*parse_json(text, "snapshot")).status().code(),
+              StatusCode::kInvalidArgument);
+  Json json = snapshot_to_json(empty_snapshot(), {});
+  json["parameters"]["gate"] = "golden";
+  EXPECT_THAT(snapshot_from_json(json).status().message(), ::testing::HasSubstr("golden"));
 }
 
 // A reclaim asks for nothing that is not needed: with any one companion less given back (and its

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Preemptive scale-down.
+#include "policy/victims.h"
 #include "tests/policy/builders.h"
 
 namespace flextrain::policy {
@@ -78,6 +79,32 @@ TEST(Reclaim, SmallestExpansionThatSufficesGivesAlone) {
   EXPECT_EQ(decisions[0].from_gpus, 12);
   EXPECT_EQ(decisions[0].to_gpus, 4);
   EXPECT_THAT(decisions[0].reason, HasSubstr("2.65x"));
+}
+
+TEST(Reclaim, WhoeverEndsSoonOrSavesIsSparedWhereOthersSuffice) {
+  Snapshot snapshot = two_grown_jobs();
+  add_companion(snapshot.elastic[0], 14, "n5", 8);
+  snapshot.waiting = {waiting(50, 1, 4, {"n2", "n3", "n4", "n5"})};
+  snapshot.elastic[1].remaining_seconds = 120;  // the smallest that would suffice
+  ASSERT_EQ(shrinks(snapshot).size(), 1u);
+  EXPECT_EQ(shrinks(snapshot)[0].job_id, 1u);
+  snapshot.elastic[1].remaining_seconds = 121;
+  EXPECT_EQ(shrinks(snapshot)[0].job_id, 2u);
+  snapshot.elastic[1].saving = true;
+  EXPECT_EQ(shrinks(snapshot)[0].job_id, 1u);
+  Parameters parameters = no_gate();
+  parameters.spare_ending_seconds = 0;
+  EXPECT_EQ(of_kind(decide(snapshot, parameters), DecisionKind::kShrink)[0].job_id, 2u);
+  // Only job 2 has what it takes.
+  snapshot.waiting = {waiting(50, 1, 8, {"n4"})};
+  EXPECT_EQ(shrinks(snapshot)[0].job_id, 2u);
+}
+
+TEST(Reclaim, NobodyIsSparedWhereTheOthersDoNotSuffice) {
+  std::vector<VictimFacts> victims = {{1, 4, false}, {2, 16, true}, {3, 4, false}};
+  EXPECT_THAT(victim_order(VictimRule::kSmallestSufficient, victims, 8), ElementsAre(0, 2, 1));
+  EXPECT_THAT(victim_order(VictimRule::kSmallestSufficient, victims, 12), ElementsAre(1, 0, 2));
+  EXPECT_FALSE(victims[1].spared);
 }
 
 TEST(Reclaim, PartialVictimKeepsTheRest) {

@@ -11,11 +11,16 @@ namespace {
 
 using Offers = std::vector<NodeOffer>;
 
-std::string text(const std::optional<Offers>& take) {
+// Nodes by letter.
+std::string chosen(const Offers& offers, int gpus) {
+  std::vector<IndexedOffer> indexed;
+  for (const NodeOffer& offer : offers) indexed.push_back({offer.node[0], offer.gpus});
+  const auto take = choose_nodes(indexed, gpus);
   if (!take) return "none";
   std::string out;
-  for (const NodeOffer& offer : *take)
-    out += (out.empty() ? "" : " ") + offer.node + ":" + std::to_string(offer.gpus);
+  for (const IndexedOffer& offer : *take)
+    out += (out.empty() ? "" : " ") + std::string(1, static_cast<char>(offer.node)) + ":" +
+           std::to_string(offer.gpus);
   return out;
 }
 
@@ -39,7 +44,7 @@ TEST(ChooseNodes, Table) {
       {"empty offers", {{"a", 0}}, 1, "none"},
       {"nothing wanted", {{"a", 8}}, 0, ""},
   };
-  for (const Case& c : cases) EXPECT_EQ(text(choose_nodes(c.offers, c.gpus)), c.expected) << c.name;
+  for (const Case& c : cases) EXPECT_EQ(chosen(c.offers, c.gpus), c.expected) << c.name;
 }
 
 TEST(ExactSubset, Table) {
@@ -48,6 +53,9 @@ TEST(ExactSubset, Table) {
   EXPECT_EQ(exact_subset({8, 8}, 4), std::nullopt);
   EXPECT_EQ(exact_subset({8}, 0)->size(), 0u);
   EXPECT_EQ(exact_subset({8}, -1), std::nullopt);
+  EXPECT_EQ(exact_subset({2, 2, 2}, 6, 2), std::nullopt) << "at most two";
+  EXPECT_EQ(exact_subset({2, 5, 2, 3}, 5, 2), (std::vector<size_t>{1}));
+  EXPECT_EQ(exact_subset({4, 1, 4, 4}, 8), (std::vector<size_t>{0, 2})) << "the first of a size";
 }
 
 TEST(ExactSubset, AgainstAllSubsets) {

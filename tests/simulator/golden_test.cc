@@ -32,6 +32,7 @@ ReplayOptions paper_options() {
   options.policy.arrival_min_gpus = 32;
   options.policy.victims = policy::VictimRule::kMostExpanded;
   options.policy.remaining_time_guard = false;
+  options.policy.spare_ending_seconds = 0;
   return options;
 }
 

@@ -308,6 +308,41 @@ TEST_F(StoreTest, ScaleTableAndArrivals) {
   EXPECT_EQ(arrivals->at(0).gpus, 16) << "the known one is left as it is";
 }
 
+TEST_F(StoreTest, IdleSamplesAndTheirTide) {
+  const auto store = open();
+  constexpr int64_t kMidnight = 86400 * 20000;
+  std::vector<IdleRow> rows;
+  for (const int64_t hour : {3, 27, 12}) {  // 3 o'clock twice
+    const int idle = hour == 27 ? 10 : 20;
+    rows.push_back({"c1", kMidnight + hour * 3600, "", "", 64, idle, 4});
+    rows.push_back({"c1", kMidnight + hour * 3600, "gpu", "a100", 32, idle, 2});
+  }
+  ASSERT_TRUE(store->record_idle(rows).ok());
+  ASSERT_TRUE(store->record_idle(rows).ok()) << "again: replaced";
+  const auto since = store->queries().idle_since(kMidnight + 12 * 3600).value();
+  ASSERT_EQ(since.size(), 2u);
+  EXPECT_EQ(since[0].time, kMidnight + 12 * 3600) << "by time";
+  EXPECT_EQ(since[0].idle, 20);
+  EXPECT_EQ(since[0].total, 64);
+  EXPECT_EQ(since[0].expanded, 4);
+  const auto tide = store->queries().tide(0, 0, 3600).value();
+  ASSERT_EQ(tide.size(), 4u);
+  EXPECT_EQ(tide[0].partition, "");
+  EXPECT_EQ(tide[2].partition, "gpu");
+  EXPECT_EQ(tide[2].gres_type, "a100");
+  EXPECT_EQ(tide[2].hour, 4) << "the local clock is an hour ahead";
+  EXPECT_EQ(tide[2].samples, 2);
+  EXPECT_DOUBLE_EQ(tide[2].idle, 15);
+  EXPECT_DOUBLE_EQ(tide[2].expanded, 2);
+  EXPECT_EQ(tide[2].least_idle, 10);
+  EXPECT_EQ(tide[2].most_idle, 20);
+  EXPECT_EQ(tide[3].hour, 13);
+  EXPECT_EQ(store->queries().tide(kMidnight, kMidnight + 13 * 3600, 0)->size(), 4u);
+  EXPECT_EQ(store->queries().tide(kMidnight + 20 * 3600, 0, 0)->size(), 2u);
+  ASSERT_TRUE(store->run_retention(kMidnight + 86400 * 3, {.days = 2}).ok());
+  EXPECT_EQ(store->queries().idle_since(0)->size(), 1u);
+}
+
 TEST_F(StoreTest, TransactionIsAllOrNothing) {
   auto store = open();
   const Status status = store->transaction([&]() -> Status {

@@ -51,6 +51,13 @@ TEST_F(ControllerTest, AnAgentRegistersPollsAndGetsItsOrder) {
                    protocol::to_json(protocol::ScaleTableRequest{scale_table({8, 16}), nullptr}),
                    identity)
                   .ok());
+  protocol::ProgressRequest long_to_run;
+  long_to_run.step = 1;
+  long_to_run.total_steps = 1'000'000;
+  long_to_run.step_seconds = 1;
+  long_to_run.gpus = 8;
+  long_to_run.state = "running";
+  ASSERT_TRUE(call(protocol::kProgress, 1001, protocol::to_json(long_to_run), identity).ok());
   Result<protocol::Envelope> order = unavailable("not yet");
   std::thread poll([&] { order = call(protocol::kPoll, 1001, Json::object(), identity); });
   controller->wake();

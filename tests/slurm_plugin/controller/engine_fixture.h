@@ -12,7 +12,7 @@ class EngineTest : public ::testing::Test {
     rig.nodes(nodes);
     rig.start();
   }
-  // A base of 8 GPUs on n1 whose agent has registered, with a table up to 4x.
+  // A base of 8 GPUs on n1 whose agent has registered, with a table up to 4x and long to run.
   uint32_t steady_base(uint32_t user = 1001) {
     const uint32_t id = rig.submit(user, 8);
     rig.step(1);
@@ -21,6 +21,7 @@ class EngineTest : public ::testing::Test {
     EXPECT_TRUE(reply->answered());
     EXPECT_EQ(reply->answer_->error, "");
     agent.table({8, 16, 24, 32});
+    agent.progress(1, 1'000'000, 1, 8);
     EXPECT_EQ(rig.state(id), "steady");
     return id;
   }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "protocol/elastic_request.h"
 #include "slurm_plugin/controller/waiting.h"
 
@@ -46,7 +48,10 @@ class FitTest : public ::testing::Test {
 
   std::vector<std::string> offered() {
     std::vector<std::string> names;
-    for (const auto& offer : companion_offers(view, base, config, taken, avoid, planned)) {
+    const auto own = own_nodes(base, config, companions);
+    for (const auto& offer :
+         companion_offers(view, needs_of_base(base, config), config, taken, planned)) {
+      if (std::find(own.begin(), own.end(), offer.node) != own.end()) continue;
       names.push_back(offer.node + ":" + std::to_string(offer.gpus));
     }
     return names;
@@ -56,7 +61,7 @@ class FitTest : public ::testing::Test {
   JobRecord base;
   ControllerConfig config;
   NodeAmounts taken;
-  std::set<std::string> avoid;
+  std::set<std::string> companions;
   std::map<std::string, int64_t> planned;
 };
 
@@ -98,7 +103,7 @@ TEST_F(FitTest, EveryReasonToPassANodeOver) {
          t.view.nodes[1].gres_type = "v100";
        }},
       {"excluded", [](FitTest& t) { t.base.excluded_nodes = "n[1-2]"; }},
-      {"already a companion", [](FitTest& t) { t.avoid = {"n2"}; }},
+      {"already a companion", [](FitTest& t) { t.companions = {"n2"}; }},
       {"reserved soon",
        [](FitTest& t) {
          t.view.reservations = {{"maint", 1200, 5000, {"n2"}}};
@@ -113,7 +118,7 @@ TEST_F(FitTest, EveryReasonToPassANodeOver) {
     EXPECT_THAT(offered(), ElementsAre("n3:8")) << c.what;
     view = before;
     base = base_before;
-    avoid.clear();
+    companions.clear();
     planned.clear();
   }
 }
@@ -202,7 +207,7 @@ TEST_F(FitTest, WaitingJobsComeInSlurmsOrderWithTheirOffers) {
   view.jobs = {late, urgent, tiered, held};
   NodeAmounts promised;
   promised["n2"] = {4, 8, 0};
-  const WaitingView queue = waiting_view(view, {}, promised);
+  const WaitingView queue = waiting_view(view, {}, promised, 10);
   EXPECT_EQ(queue.other_waiting_gpu_jobs, 1);
   ASSERT_EQ(queue.waiting.size(), 3u);
   EXPECT_EQ(queue.waiting[0].job_id, 13u);
@@ -212,11 +217,16 @@ TEST_F(FitTest, WaitingJobsComeInSlurmsOrderWithTheirOffers) {
   EXPECT_EQ(first.gpus, 16);
   EXPECT_EQ(first.gpus_per_node, 8);
   EXPECT_EQ(first.nodes, 2);
-  EXPECT_THAT(first.usable_nodes, ElementsAre("n1", "n2"));
+  EXPECT_THAT(first.usable_nodes.items(), ElementsAre("n1", "n2"));
   ASSERT_EQ(first.offers.size(), 2u);
   EXPECT_EQ(first.offers[0].gpus, 4);
   EXPECT_EQ(first.offers[1].gpus, 4);  // promised ones count
   EXPECT_EQ(queue.waiting[1].offers.size(), 3u);
+  EXPECT_EQ(queue.waiting[1].offers.identity(), queue.waiting[2].offers.identity()) << "shared";
+  const WaitingView head = waiting_view(view, {}, promised, 2);
+  ASSERT_EQ(head.waiting.size(), 2u);
+  EXPECT_EQ(head.waiting[1].job_id, 12u);
+  EXPECT_EQ(head.more_waiting, 1);
 }
 
 TEST_F(FitTest, NodesPlannedForTheQueueAreIdleForTheQueueOnly) {
@@ -225,7 +235,8 @@ TEST_F(FitTest, NodesPlannedForTheQueueAreIdleForTheQueueOnly) {
   view.nodes[2].usable = false;
   view.nodes[2].state = "IDLE+DRAIN+PLANNED";
   view.jobs = {waiting_job(9)};
-  EXPECT_THAT(waiting_view(view, {}, {}).waiting[0].usable_nodes, ElementsAre("n1", "n2"));
+  EXPECT_THAT(waiting_view(view, {}, {}, 10).waiting[0].usable_nodes.items(),
+              ElementsAre("n1", "n2"));
   EXPECT_THAT(offered(), ElementsAre());
 }
 

@@ -111,6 +111,15 @@ TEST_F(QueryTest, IdleAndDiagAreForAll) {
   EXPECT_EQ(diag[0].at("jobs"), 2);
 }
 
+TEST_F(QueryTest, TideIsForAll) {
+  const Json tide = ask("tide", 3003).value();
+  ASSERT_FALSE(tide.empty());
+  EXPECT_EQ(tide[0].at("partition"), "") << "the whole cluster first";
+  EXPECT_GT(tide[0].at("total"), 0);
+  EXPECT_GE(tide[0].at("samples"), 1);
+  EXPECT_THAT(ask("tide", 3003, {{"start", 4'000'000'000}}).value(), IsEmpty());
+}
+
 TEST_F(QueryTest, NonsenseIsRefused) {
   EXPECT_THAT(ask("secrets", 0, Json::object(), true).status().message(), HasSubstr("secrets"));
   EXPECT_FALSE(ask("jobs", 0, {{"job", "x"}}, true).ok());
