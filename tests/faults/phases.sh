@@ -66,7 +66,12 @@ store_state_is() { [ "$(store_value state)" = "$1" ]; }
 registered_companion() { sflex_json companions -j "$JOB" | jq -es 'any(.state == "registered")' >/dev/null; }
 trains_grown() { [ "$(gpus_now)" -gt 2 ] && store_state_is steady; }
 gate_reached() { [ -e "$1.here" ]; }
-close_gate() { echo "${2:-0}" >"$1"; } # GATE [BEYOND]: what is beyond that job or launch waits
+# close_gate GATE [BEYOND]: what is beyond that job or launch waits. Whoever was killed at this gate in an
+# earlier cell has left its mark.
+close_gate() {
+  rm -f "$1.here"
+  echo "${2:-0}" >"$1"
+}
 close_node_gates() { for node in n1 n2 n3 n4; do close_gate "$GATES/$1.$node" "$2"; done; }
 nodes_waiting() { # GATE COUNT: in so many nodes' prologs or epilogs somebody waits
   local node count=0
