@@ -10,8 +10,20 @@
 
 #include "slurm_plugin/cluster/slurm_cluster_records.h"
 
+// Slurm's own, exported by slurmctld and libslurm, not in its public headers: frees and clears.
+extern "C" void slurm_xfree(void** item);
+
 namespace flextrain::slurm_plugin {
 namespace {
+
+// slurm_free_job_info_msg of 22.05.8 forgets admin_comment: at every look one for each job was
+// lost.
+void free_jobs(job_info_msg_t* message) {
+  for (uint32_t i = 0; i < message->record_count; ++i) {
+    slurm_xfree(reinterpret_cast<void**>(&message->job_array[i].admin_comment));
+  }
+  slurm_free_job_info_msg(message);
+}
 
 // Owns what an RPC returned.
 template <typename Message, void (*kFree)(Message*)>
@@ -25,7 +37,7 @@ struct Reply {
   }
   Message* operator->() const { return message; }
 };
-using Jobs = Reply<job_info_msg_t, slurm_free_job_info_msg>;
+using Jobs = Reply<job_info_msg_t, free_jobs>;
 using Nodes = Reply<node_info_msg_t, slurm_free_node_info_msg>;
 using Partitions = Reply<partition_info_msg_t, slurm_free_partition_info_msg>;
 using Reservations = Reply<reserve_info_msg_t, slurm_free_reservation_info_msg>;
