@@ -2,8 +2,8 @@
 #include "planner/order_run.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <set>
 #include <utility>
 
 namespace flextrain::planner {
@@ -211,14 +211,18 @@ class SlotPool {
  public:
   int acquire() {
     if (free_.empty()) return used_++;
-    const int slot = *free_.begin();
-    free_.erase(free_.begin());
+    std::pop_heap(free_.begin(), free_.end(), std::greater<>());
+    const int slot = free_.back();
+    free_.pop_back();
     return slot;
   }
-  void release(int slot) { free_.insert(slot); }
+  void release(int slot) {
+    free_.push_back(slot);
+    std::push_heap(free_.begin(), free_.end(), std::greater<>());
+  }
 
  private:
-  std::set<int> free_;
+  std::vector<int> free_;  // a heap, the smallest on top
   int used_ = 0;
 };
 

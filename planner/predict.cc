@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "planner/limits.h"
+#include "planner/places.h"
 #include "planner/schedule.h"
 
 namespace flextrain::planner {
@@ -53,7 +54,11 @@ Status check_profile(const StepProfile& profile, int num_transformer_layers, int
     if (!(times.wgrad >= 0 && times.wgrad <= times.backward) ||
         !(times.selective_seconds >= 0 && times.selective_seconds <= times.forward) ||
         times.selective_bytes < 0 || times.selective_bytes > times.activation_bytes ||
-        times.optimizer_bytes < 0 || times.gradient_bytes < 0 ||
+        times.optimizer_bytes < 0 || times.gradient_bytes < 0 || times.working_bytes < 0 ||
+        times.gradient_scratch_bytes < 0 || times.kept_bytes < 0 ||
+        times.working_bytes > kMaxActivationBytes ||
+        times.gradient_scratch_bytes > kMaxActivationBytes ||
+        times.kept_bytes > kMaxActivationBytes ||
         times.optimizer_bytes > times.static_bytes - times.gradient_bytes) {
       return invalid_argument("profile: a part of layer {} is larger than the whole", layer);
     }
@@ -63,7 +68,8 @@ Status check_profile(const StepProfile& profile, int num_transformer_layers, int
   }
   if (!(work > 0)) return invalid_argument("profile: all layers took 0 s; nothing was measured");
   if (!is_amount(profile.transfer_seconds) || !is_amount(profile.reduce_seconds) ||
-      !is_amount(profile.optimizer_seconds) || !is_amount(profile.step_seconds)) {
+      !is_amount(profile.optimizer_seconds) || !is_amount(profile.step_seconds) ||
+      !is_amount(profile.control_seconds) || !is_amount(profile.far_transfer_seconds)) {
     return invalid_argument("profile: a time of the step is outside 0 ... {:g} s", kMaxSeconds);
   }
   if (profile.pipeline_parallel < 1 || profile.data_parallel < 1 || profile.virtual_stages < 1 ||
@@ -72,6 +78,15 @@ Status check_profile(const StepProfile& profile, int num_transformer_layers, int
     return invalid_argument("profile: measured with PP {} x DP {} x {} virtual stages",
                             profile.pipeline_parallel, profile.data_parallel,
                             profile.virtual_stages);
+  }
+  if (profile.hop_bytes < 0 || profile.hop_bytes > kMaxActivationBytes ||
+      profile.ranks_per_node < 0 || profile.ranks_per_node > kMaxRanks) {
+    return invalid_argument("profile: hops of {} bytes, {} ranks per node", profile.hop_bytes,
+                            profile.ranks_per_node);
+  }
+  for (const double slowness : profile.rank_slowness) {
+    if (slowness >= 1e-3 && slowness <= 1e3) continue;
+    return invalid_argument("profile: a rank that takes {} times the average", slowness);
   }
   for (const StartPhase& phase : profile.start_phases) {
     if (is_amount(phase.seconds)) continue;
@@ -86,7 +101,7 @@ namespace {
 // Static bytes of a stage and, of those, what ZeRO divides by the DP degree (Rajbhandari et al.
 // 2020): stage 1 the optimiser's, 2 the gradients too, 3 all.
 struct StaticBytes {
-  int64_t all = 0, divided = 0;
+  int64_t all = 0, divided = 0, gradients = 0;
   int64_t of_rank(int data_parallel) const { return all - divided + divided / data_parallel; }
 };
 StaticBytes stage_static_bytes(const StepProfile& profile, const Stage& stage, int zero_stage) {
@@ -96,29 +111,116 @@ StaticBytes stage_static_bytes(const StepProfile& profile, const Stage& stage, i
       if (layer == kNoOp) continue;
       const LayerProfile& measured = profile.layers[layer];
       bytes.all += measured.static_bytes;
+      bytes.gradients += measured.gradient_bytes;
       if (zero_stage == 1) bytes.divided += measured.optimizer_bytes;
       if (zero_stage == 2) bytes.divided += measured.optimizer_bytes + measured.gradient_bytes;
       if (zero_stage >= 3) bytes.divided += measured.static_bytes;
     }
   }
   const auto ranks = static_cast<int64_t>(stage.ranks.size());
-  return {bytes.all / ranks, bytes.divided / ranks};
+  return {bytes.all / ranks, bytes.divided / ranks, bytes.gradients / ranks};
 }
 
 // A ring all-reduce moves 2(d−1)/d of the data over each link (Patarasuk and Yuan, 2009).
 double ring_volume(int data_parallel) { return 2.0 * (data_parallel - 1) / data_parallel; }
 
-// Gradient reduction of a stage whose static memory is `share` of the measured fullest one's.
-// Measured at DP 1 there is no reduction to scale: a ring is taken to cost an optimiser pass per
-// unit of volume (both stream the same gradients through memory), to be replaced by a measurement
-// as soon as there is one.
-double reduce_seconds(const StepProfile& profile, int measured_data_parallel, int data_parallel,
-                      double share) {
-  if (measured_data_parallel > 1) {
-    return profile.reduce_seconds * share * ring_volume(data_parallel) /
-           ring_volume(measured_data_parallel);
+// Seconds per byte that a hop takes within or between nodes; 0 = unknown.
+double hop_byte_seconds(const StepProfile& profile, bool far) {
+  if (profile.hop_bytes <= 0) return 0;
+  return (far ? profile.far_transfer_seconds : profile.transfer_seconds) /
+         static_cast<double>(profile.hop_bytes);
+}
+
+// Gradient reduction of a stage whose static memory is `share` of the measured fullest one's,
+// `gradient_bytes` of it gradients.
+double reduce_seconds(const StepProfile& profile, const MeasuredLayout& measured, int data_parallel,
+                      double share, double gradient_bytes, bool far) {
+  if (data_parallel < 2) return profile.data_parallel > 1 ? 0 : profile.reduce_seconds * share;
+  const double pace = hop_byte_seconds(profile, far);
+  if (measured.data_parallel > 1) {
+    const double there = hop_byte_seconds(profile, measured.reduces_far);
+    const double other_links =
+        far != measured.reduces_far && pace > 0 && there > 0 ? pace / there : 1;
+    return profile.reduce_seconds * share * other_links * ring_volume(data_parallel) /
+           ring_volume(measured.data_parallel);
+  }
+  // Measured at DP 1 there is no reduction to scale. Hops tell how fast the links are; without them
+  // a ring is taken to cost an optimiser pass per unit of volume (both stream the same gradients
+  // through memory), to be replaced by a measurement as soon as there is one.
+  if (pace > 0 && gradient_bytes > 0) {
+    return profile.reduce_seconds * share + pace * gradient_bytes * ring_volume(data_parallel);
   }
   return (profile.reduce_seconds + profile.optimizer_seconds * ring_volume(data_parallel)) * share;
+}
+
+// Agreements grow with the depth of a tree over the ranks.
+double control_seconds(const StepProfile& profile, int ranks) {
+  const int measured = profile.pipeline_parallel * profile.data_parallel;
+  if (profile.control_seconds <= 0 || ranks == measured) return profile.control_seconds;
+  const double depth = std::max(1.0, std::log2(measured));
+  return profile.control_seconds * std::log2(std::max(ranks, 1)) / depth;
+}
+
+// What of a rank's memory is neither its layers' own nor activations.
+int64_t scratch_bytes(const StepProfile& profile, const Plan& plan, const Stage& stage) {
+  int64_t block = 0, ends = 0, gradient = 0, again = 0;
+  for (const auto& chunk : stage.chunks) {
+    for (const LayerId layer : chunk) {
+      if (layer == kNoOp) continue;
+      const LayerProfile& measured = profile.layers[layer];
+      gradient = std::max(gradient, measured.gradient_scratch_bytes);
+      int64_t& kind = is_block(plan, layer) ? block : ends;
+      kind = std::max(kind, measured.working_bytes);
+      // One layer's recomputed tensors have a place of their own.
+      if (plan.recompute[layer] == Recompute::kSelective) {
+        again = std::max(again, measured.selective_bytes);
+      } else if (plan.recompute[layer] == Recompute::kFull && profile.hop_bytes > 0) {
+        again = std::max(again, measured.activation_bytes - profile.hop_bytes);
+      }
+    }
+  }
+  return profile.hop_bytes > 0 ? block + ends + gradient + again : block + ends + gradient;
+}
+
+// Most micro-batches of a stage that are between their Recompute (or, split, their Backward) and
+// the last action that needs what was computed there.
+int workspaces(const StageActions& actions, int micro_batches, bool split) {
+  std::vector<bool> open;
+  int now = 0, most = 0;
+  for (const Action& action : actions) {
+    const bool opens =
+        action.kind == ActionKind::kRecompute || (split && action.kind == ActionKind::kBackward);
+    const bool closes = action.kind == (split ? ActionKind::kWgrad : ActionKind::kBackward);
+    if (!opens && !closes) continue;
+    const auto at = static_cast<size_t>(action.chunk) * static_cast<size_t>(micro_batches) +
+                    static_cast<size_t>(action.micro_batch);
+    if (at >= open.size()) open.resize(at + 1);
+    if (opens && !open[at]) {
+      open[at] = true;
+      most = std::max(most, ++now);
+    }
+    if (closes && open[at]) {
+      open[at] = false;
+      --now;
+    }
+  }
+  return most;
+}
+
+// Slots and workspaces: every one has room for the largest of the stage's chunks.
+double activation_bytes(const StepProfile& profile, const Stage& stage,
+                        const std::vector<ChunkCosts>& costs, int slots, int workspaces,
+                        bool split) {
+  double slot = 0, workspace = 0;
+  for (size_t c = 0; c < costs.size(); ++c) {
+    double kept = 0;
+    for (const LayerId layer : stage.chunks[c]) {
+      if (layer != kNoOp && split) kept += static_cast<double>(profile.layers[layer].kept_bytes);
+    }
+    slot = std::max(slot, costs[c].activation);
+    workspace = std::max(workspace, costs[c].recomputed + kept);
+  }
+  return slots * (slot + 2.0 * static_cast<double>(profile.hop_bytes)) + workspaces * workspace;
 }
 
 bool same_pipeline(const Pipeline& a, const Pipeline& b) {
@@ -134,6 +236,7 @@ bool same_pipeline(const Pipeline& a, const Pipeline& b) {
 MeasuredLayout measured_layout(const StepProfile& profile, const Plan& plan) {
   MeasuredLayout layout;
   layout.data_parallel = static_cast<int>(plan.pipelines.size());
+  layout.reduces_far = Places(profile, plan, 1).reduces_far(plan);
   for (const Pipeline& pipeline : plan.pipelines) {
     for (const Stage& stage : pipeline.stages) {
       layout.fullest_static_bytes =
@@ -143,21 +246,27 @@ MeasuredLayout measured_layout(const StepProfile& profile, const Plan& plan) {
   return layout;
 }
 
-PipelineCosts pipeline_costs(const StepProfile& profile, const Plan& plan, int index) {
+PipelineCosts pipeline_costs(const StepProfile& profile, const Plan& plan, int index, int copies) {
+  const Places places(profile, plan, copies);
+  const bool split_measured = std::any_of(profile.layers.begin(), profile.layers.end(),
+                                          [](const LayerProfile& l) { return l.wgrad > 0; });
   const Pipeline& pipeline = plan.pipelines[index];
   PipelineCosts costs;
   costs.shape = {static_cast<int>(pipeline.stages.size()),
                  static_cast<int>(pipeline.stages.front().chunks.size()), pipeline.micro_batches,
                  plan.chunk_order};
-  for (const Stage& stage : pipeline.stages) {
+  for (int s = 0; s < costs.shape.stages; ++s) {
+    const Stage& stage = pipeline.stages[s];
     auto& row = costs.chunks.emplace_back();
-    const double share = 1.0 / static_cast<double>(stage.ranks.size());
-    for (const auto& chunk : stage.chunks) {
-      ChunkCosts sum{0, 0, 0, 0, profile.transfer_seconds, 0, 0, 0};
-      for (const LayerId layer : chunk) {
+    const double share = places.slowness(stage.leader) / static_cast<double>(stage.ranks.size());
+    for (int c = 0; c < costs.shape.virtual_stages; ++c) {
+      const int next = costs.shape.next_stage(s, c);
+      const double hop = next < 0 ? 0 : places.hop(stage.leader, pipeline.stages[next].leader);
+      ChunkCosts sum{0, 0, 0, 0, hop, 0, 0, 0};
+      for (const LayerId layer : stage.chunks[c]) {
         if (layer == kNoOp) continue;
         const LayerProfile& measured = profile.layers[layer];
-        const double wgrad = measured.wgrad > 0 ? measured.wgrad : measured.backward / 2;
+        const double wgrad = split_measured ? measured.wgrad : measured.backward / 2;
         sum.forward += measured.forward * share;
         sum.backward += (measured.backward - wgrad) * share;
         sum.wgrad += wgrad * share;
@@ -171,10 +280,15 @@ PipelineCosts pipeline_costs(const StepProfile& profile, const Plan& plan, int i
             sum.recomputed += static_cast<double>(measured.selective_bytes);
             sum.recompute += measured.selective_seconds * share;
             break;
-          case Recompute::kFull:
-            sum.recomputed += bytes;
-            sum.recompute += measured.forward * share;
+          case Recompute::kFull: {
+            // The layers' outputs stay: they are the next ones' inputs.
+            const double output = std::min(bytes, static_cast<double>(profile.hop_bytes));
+            sum.activation += output;
+            sum.recomputed += bytes - output;
+            // All but the down projection, which is half of what selective recomputation does.
+            sum.recompute += (measured.forward - measured.selective_seconds / 2) * share;
             break;
+          }
         }
       }
       // What a weight gradient needs is what its layer saved.
@@ -189,17 +303,22 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
                            const Plan& plan, const PredictOptions& options) {
   RETURN_IF_ERROR(check_profile(profile, plan.num_transformer_layers, plan.num_mtp_heads));
   const int data_parallel = static_cast<int>(plan.pipelines.size()) * options.copies;
+  const Places places(profile, plan, options.copies);
+  const bool far = places.reduces_far(plan);
   Prediction prediction;
-  double pipelines_end = 0, optimizer = 0;
+  double pipelines_end = 0, reduction = 0, optimizer = 0;
+  std::vector<std::vector<ChunkCosts>> previous;
   for (size_t index = 0; index < plan.pipelines.size(); ++index) {
     const Pipeline& pipeline = plan.pipelines[index];
     // Regular Plans repeat one pipeline; the same one ends at the same time.
+    const PipelineCosts costs =
+        pipeline_costs(profile, plan, static_cast<int>(index), options.copies);
     if (index > 0 && plan.schedule != "explicit" &&
-        same_pipeline(pipeline, plan.pipelines[index - 1])) {
+        same_pipeline(pipeline, plan.pipelines[index - 1]) && costs.chunks == previous) {
       continue;
     }
     ASSIGN_OR_RETURN(const Schedule schedule, schedule_of(plan, static_cast<int>(index)));
-    const PipelineCosts costs = pipeline_costs(profile, plan, static_cast<int>(index));
+    previous = costs.chunks;
     const bool split = std::any_of(schedule[0].begin(), schedule[0].end(),
                                    [](const Action& a) { return a.kind == ActionKind::kWgrad; });
     ASSIGN_OR_RETURN(const ScheduleReport report,
@@ -211,18 +330,45 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
               ? static_cast<double>(bytes.all) / static_cast<double>(measured.fullest_static_bytes)
               : 1.0;
       const double end = report.timeline[s].empty() ? 0 : report.timeline[s].back().end;
-      pipelines_end = std::max(pipelines_end, end + reduce_seconds(profile, measured.data_parallel,
-                                                                   data_parallel, share));
+      pipelines_end = std::max(pipelines_end, end);
+      reduction = std::max(reduction, reduce_seconds(profile, measured, data_parallel, share,
+                                                     static_cast<double>(bytes.gradients), far));
       optimizer = std::max(optimizer, profile.optimizer_seconds * share);
       const int64_t fixed = bytes.of_rank(data_parallel);
-      const int64_t peak = fixed + static_cast<int64_t>(std::llround(report.peak_memory[s]));
+      double moving = report.peak_memory[s];
+      if (profile.hop_bytes > 0) {
+        moving =
+            activation_bytes(profile, pipeline.stages[s], costs.chunks[s], report.peak_slots[s],
+                             workspaces(schedule[s], pipeline.micro_batches, split), split);
+      }
+      const int64_t peak = fixed + scratch_bytes(profile, plan, pipeline.stages[s]) +
+                           static_cast<int64_t>(std::llround(moving));
       prediction.fullest_static_bytes = std::max(prediction.fullest_static_bytes, fixed);
       prediction.peak_memory_bytes = std::max(prediction.peak_memory_bytes, peak);
     }
   }
   // The gradient norm needs every stage's reduced gradients before the first optimiser update.
-  prediction.step_seconds = pipelines_end + optimizer;
+  prediction.step_seconds = pipelines_end + reduction + optimizer +
+                            control_seconds(profile, num_ranks(plan) * options.copies);
   return prediction;
+}
+
+double least_tail_seconds(const StepProfile& profile, const MeasuredLayout& measured,
+                          int pipeline_parallel, int data_parallel) {
+  double bytes = 0, gradients = 0;
+  for (const LayerProfile& layer : profile.layers) {
+    bytes += static_cast<double>(layer.static_bytes);
+    gradients += static_cast<double>(layer.gradient_bytes);
+  }
+  const double share =
+      measured.fullest_static_bytes > 0
+          ? bytes / pipeline_parallel / static_cast<double>(measured.fullest_static_bytes)
+          : 0;
+  const auto reduction = [&](bool far) {
+    return reduce_seconds(profile, measured, data_parallel, share, gradients / pipeline_parallel,
+                          far);
+  };
+  return std::min(reduction(false), reduction(true)) + profile.optimizer_seconds * share;
 }
 
 double overhead_seconds(const StepProfile& profile, const MeasuredLayout& measured, int gpus,

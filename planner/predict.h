@@ -26,25 +26,38 @@ Status check_profile(const StepProfile& profile, int num_transformer_layers, int
 struct MeasuredLayout {
   int data_parallel = 1;
   int64_t fullest_static_bytes = 0;
+  bool reduces_far = false;  // its gradients cross nodes
 };
 MeasuredLayout measured_layout(const StepProfile& profile, const Plan& plan);
 
 // The costs of a pipeline's chunks as the placed layers add up to, with recomputation. Work that is
-// not split apart in the profile counts half as weight gradient. Memory in bytes.
-PipelineCosts pipeline_costs(const StepProfile& profile, const Plan& plan, int pipeline);
+// not split apart in the profile counts half as weight gradient. Memory in bytes. `copies` as
+// below: a stage is as slow, a hop as far, as that of any of them.
+PipelineCosts pipeline_costs(const StepProfile& profile, const Plan& plan, int pipeline,
+                             int copies = 1);
 
 struct PredictOptions {
-  // Pipelines besides the Plan's own that do the same: its DP degree is so many times the Plan's.
+  // The Plan and so many - 1 others like it on the ranks that follow: its DP degree is so many
+  // times the Plan's.
   int copies = 1;
   int zero_stage = 0;
 };
 
 // Runs each pipeline's schedule with the chunk times that the placed layers add up to:
-//   step = max over stages (latest end + reduction) + max over stages (optimiser),
-//   memory of a rank = static bytes of its layers (ZeRO: the divided parts over the DP degree) +
-//     the checker's peak of the activations. No-Ops cost nothing.
+//   step = latest end + agreements + max over stages (reduction) + max over stages (optimiser): all
+//     ranks agree that no gradient has overflown before the first is reduced;
+//   memory of a rank = static bytes of its layers (ZeRO: the divided parts over the DP degree),
+//   their
+//     scratch, and slots: as many as the schedule has in use at once, each with room for the
+//     largest of the rank's chunks. A profile without hop_bytes: the checker's peak of the
+//     activations instead. No-Ops cost nothing.
 Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& measured,
                            const Plan& plan, const PredictOptions& options = {});
+
+// The least that can come after the last stage's end in a layout of these degrees: as predict()
+// has it for a stage of average size.
+double least_tail_seconds(const StepProfile& profile, const MeasuredLayout& measured,
+                          int pipeline_parallel, int data_parallel);
 
 // T_overhead of a start at `gpus` GPUs whose fullest rank holds `static_bytes`; 0 when the phases
 // were not measured.

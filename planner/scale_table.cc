@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "planner/limits.h"
+#include "planner/placement.h"
 #include "planner/predict.h"
 #include "planner/schedule_family.h"
 
@@ -113,7 +114,7 @@ class TableBuilder {
 
   int measured_gpus() const { return profile_.pipeline_parallel * profile_.data_parallel; }
 
-  void add_candidates(int dp, int pp, std::vector<Candidate>& to) const {
+  void add_candidates(int dp, int pp, std::vector<Candidate>& to) {
     std::set<int> stage_counts(request_.virtual_stages.begin(), request_.virtual_stages.end());
     if (stage_counts.empty()) stage_counts = {1, profile_.virtual_stages};
     std::vector<std::string> schedules = request_.schedules;
@@ -138,23 +139,57 @@ class TableBuilder {
     }
   }
 
-  // Work of the average stage, and the bubble that the schedule's closed form has with equal
-  // stages. Only orders the candidates; what counts is the simulation.
-  double estimate(const Candidate& c) const {
+  // Work and transfers of the fullest stage, the bubble that the schedule's closed form has with
+  // equal stages, and the least that comes after the last stage. Only orders the candidates; what
+  // counts is the simulation.
+  double estimate(const Candidate& c) {
     const double m = static_cast<double>(request_.global_batch) /
                      (static_cast<double>(c.data_parallel) * request_.micro_batch_size);
     const double p = c.pipeline_parallel;
     double again = 0;
     if (c.recompute == Recompute::kFull) again = forward_;
     if (c.recompute == Recompute::kSelective) again = selective_;
-    const double stage = (forward_ + backward_ + again) / p;
+    const double work = forward_ + backward_, stage = (work + again) / p;
+    const double fullest = fullest_stage(c) * (work + again) / work;
     double bubble = stage;
     if (c.schedule == "1f1b") bubble /= c.virtual_stages;
     if (c.schedule == "zb-1p" || c.schedule == "v-shape") {
       bubble = (forward_ + again) / p / c.virtual_stages;
     }
     if (c.schedule == "memory-min") bubble = m * stage;
-    return m * stage + (p - 1) * bubble;
+    // Every stage with a neighbour sends or receives twice per chunk and micro-batch.
+    const double hop =
+        profile_.transfer_seconds > 0 ? profile_.transfer_seconds : profile_.far_transfer_seconds;
+    const double transfers = p > 1 ? 2 * c.virtual_stages * hop : 0;
+    return m * (fullest + transfers) + (p - 1) * bubble +
+           least_tail_seconds(profile_, measured_, c.pipeline_parallel, c.data_parallel);
+  }
+
+  // Of the placement that the candidate gets; the same for all its schedules and recomputations.
+  double fullest_stage(const Candidate& c) {
+    const ChunkOrder order = c.schedule == "v-shape" ? ChunkOrder::kV : ChunkOrder::kLoop;
+    const auto [known, is_new] =
+        fullest_stage_.try_emplace({c.pipeline_parallel, c.virtual_stages, order}, 0.0);
+    if (!is_new) return known->second;
+    PlacementRequest request;
+    request.num_transformer_layers = request_.num_transformer_layers;
+    request.num_mtp_heads = request_.num_mtp_heads;
+    request.pipeline_parallel = c.pipeline_parallel;
+    request.virtual_stages = c.virtual_stages;
+    request.order = order;
+    request.costs = costs_;
+    const Result<LayerPlacement> placed = place_layers(request);
+    double fullest = (forward_ + backward_) / c.pipeline_parallel;
+    if (placed.ok()) {
+      for (const auto& stage : *placed) {
+        double sum = 0;
+        for (const auto& chunk : stage) {
+          for (const LayerId layer : chunk) sum += layer == kNoOp ? 0 : costs_[layer];
+        }
+        fullest = std::max(fullest, sum);
+      }
+    }
+    return known->second = fullest;
   }
 
   RegularLayout layout(const Candidate& candidate) const {
@@ -246,12 +281,12 @@ class TableBuilder {
     std::stable_sort(
         candidates.begin(), candidates.end(),
         [](const Candidate& a, const Candidate& b) { return a.estimate < b.estimate; });
-    constexpr int kEnough = 4;
+    constexpr int kEnough = 2;
     const Candidate* best = nullptr;
     Prediction prediction;
     int fitting = 0;
     for (const Candidate& candidate : candidates) {
-      // The closed forms leave reduction, optimiser and unevenness out: the rest is slower still.
+      // The estimates leave out how the stages' unevenness adds to the bubble: the rest is slower.
       if (best != nullptr && candidate.estimate >= prediction.step_seconds) break;
       ASSIGN_OR_RETURN(const Prediction found, prediction_of(candidate));
       if (request_.memory_limit_bytes > 0 &&
@@ -287,6 +322,7 @@ class TableBuilder {
   const ScaleRequest& request_;
   std::vector<double> costs_;  // forward + backward per layer
   double forward_ = 0, backward_ = 0, selective_ = 0;
+  std::map<std::tuple<int, int, ChunkOrder>, double> fullest_stage_;  // by PP, virtual stages
   MeasuredLayout measured_;
   double correction_ = 1.0;
 };

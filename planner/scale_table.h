@@ -50,13 +50,17 @@ struct LayerProfile {
   double forward = 0, backward = 0;  // of one micro-batch; backward with the weight gradients
   int64_t static_bytes = 0;          // weights, gradients, moments
   int64_t activation_bytes = 0;      // saved by one micro-batch's forward until its backward
-  // Parts of the above, 0 = not measured apart. Of backward: the weight gradients (then taken as
-  // half of it). Of static_bytes: what ZeRO divides. Of activation_bytes and forward: what
-  // selective recomputation drops and does again.
+  // Parts of the above, 0 = not measured apart. Of backward: the weight gradients (0 in all layers:
+  // then taken as half of it). Of static_bytes: what ZeRO divides. Of activation_bytes and forward:
+  // what selective recomputation drops and does again.
   double wgrad = 0;
   int64_t optimizer_bytes = 0, gradient_bytes = 0;
   int64_t selective_bytes = 0;
   double selective_seconds = 0;
+  // What a rank with such a layer needs besides, however many it has: scratch, and room for one
+  // weight gradient (the largest of a rank's layers counts). What a split backward keeps from the
+  // input gradient to the weight gradients of one micro-batch.
+  int64_t working_bytes = 0, gradient_scratch_bytes = 0, kept_bytes = 0;
 };
 // One phase of a (re)start, from the order to the first step done; how it grows with the size.
 enum class PhaseScaling {
@@ -71,13 +75,22 @@ struct StartPhase {
 };
 struct StepProfile {
   std::vector<LayerProfile> layers;  // one per layer id
-  double transfer_seconds = 0;       // one activation hop between stages
-  double reduce_seconds = 0;         // gradient reduction at the measured DP degree
-  double optimizer_seconds = 0;      // one step at the measured layout
+  double transfer_seconds = 0;       // one activation hop between stages (of a node, see below)
+  double reduce_seconds = 0;         // gradient reduction at the measured layout
+  double optimizer_seconds = 0;      // norms and update at the measured layout
+  double control_seconds = 0;        // agreements among all ranks, per step
   double step_seconds = 0;           // measured wall time of a step
   int steps = 0;                     // averaged over
   int pipeline_parallel = 1, data_parallel = 1, virtual_stages = 1;
   std::vector<StartPhase> start_phases;  // empty = not measured
+  // Where ranks_per_node > 0, rank r is on node r / ranks_per_node, transfer_seconds is a hop
+  // within a node and far_transfer_seconds one between nodes; of these one may be 0: none was seen.
+  int ranks_per_node = 0;
+  double far_transfer_seconds = 0;
+  int64_t hop_bytes = 0;  // one activation hop; a slot holds two besides what layers keep
+  // Time that each measured rank takes relative to the average one, for devices that are not alike;
+  // empty = alike. The layers' times are those of an average device.
+  std::vector<double> rank_slowness;
 };
 Json profile_to_json(const StepProfile& profile);
 Result<StepProfile> profile_from_json(const Json& json);

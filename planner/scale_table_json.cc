@@ -109,9 +109,13 @@ Status read_parts(const Json& json, LayerProfile& layer) {
   if (json.contains("selective_seconds")) {
     ASSIGN_OR_RETURN(layer.selective_seconds, amount_field(json, "selective_seconds"));
   }
-  const std::pair<const char*, int64_t*> sizes[] = {{"optimizer_bytes", &layer.optimizer_bytes},
-                                                    {"gradient_bytes", &layer.gradient_bytes},
-                                                    {"selective_bytes", &layer.selective_bytes}};
+  const std::pair<const char*, int64_t*> sizes[] = {
+      {"optimizer_bytes", &layer.optimizer_bytes},
+      {"gradient_bytes", &layer.gradient_bytes},
+      {"selective_bytes", &layer.selective_bytes},
+      {"working_bytes", &layer.working_bytes},
+      {"gradient_scratch_bytes", &layer.gradient_scratch_bytes},
+      {"kept_bytes", &layer.kept_bytes}};
   for (const auto& [key, value] : sizes) {
     if (!json.contains(key)) continue;
     ASSIGN_OR_RETURN(*value, int64_field(json, key, 0));
@@ -139,6 +143,24 @@ Result<StepProfile> read_profile(const Json& json) {
   ASSIGN_OR_RETURN(profile.pipeline_parallel, int_field(json, "pipeline_parallel", 1));
   ASSIGN_OR_RETURN(profile.data_parallel, int_field(json, "data_parallel", 1));
   ASSIGN_OR_RETURN(profile.virtual_stages, int_field(json, "virtual_stages", 1));
+  // Later additions: profiles without them are older.
+  if (json.contains("control_seconds")) {
+    ASSIGN_OR_RETURN(profile.control_seconds, amount_field(json, "control_seconds"));
+  }
+  if (json.contains("ranks_per_node")) {
+    ASSIGN_OR_RETURN(profile.ranks_per_node, int_field(json, "ranks_per_node", 0, kMaxRanks));
+    ASSIGN_OR_RETURN(profile.far_transfer_seconds, amount_field(json, "far_transfer_seconds"));
+  }
+  if (json.contains("hop_bytes")) {
+    ASSIGN_OR_RETURN(profile.hop_bytes, int64_field(json, "hop_bytes", 0));
+  }
+  if (json.contains("rank_slowness")) {
+    ASSIGN_OR_RETURN(const Json* ranks, array_field(json, "rank_slowness", kMaxRanks));
+    for (const Json& element : *ranks) {
+      if (!element.is_number()) return invalid_argument("rank_slowness holds numbers");
+      profile.rank_slowness.push_back(element.get<double>());
+    }
+  }
   if (json.contains("start_phases")) {
     ASSIGN_OR_RETURN(const Json* phases, array_field(json, "start_phases", 64));
     for (const Json& element : *phases) {
@@ -159,6 +181,11 @@ Json layer_to_json(const LayerProfile& layer) {
   if (layer.gradient_bytes > 0) json["gradient_bytes"] = layer.gradient_bytes;
   if (layer.selective_bytes > 0) json["selective_bytes"] = layer.selective_bytes;
   if (layer.selective_seconds > 0) json["selective_seconds"] = layer.selective_seconds;
+  if (layer.working_bytes > 0) json["working_bytes"] = layer.working_bytes;
+  if (layer.gradient_scratch_bytes > 0) {
+    json["gradient_scratch_bytes"] = layer.gradient_scratch_bytes;
+  }
+  if (layer.kept_bytes > 0) json["kept_bytes"] = layer.kept_bytes;
   return json;
 }
 
@@ -176,6 +203,13 @@ Json profile_to_json(const StepProfile& profile) {
                {"pipeline_parallel", profile.pipeline_parallel},
                {"data_parallel", profile.data_parallel},
                {"virtual_stages", profile.virtual_stages}};
+  if (profile.control_seconds > 0) json["control_seconds"] = profile.control_seconds;
+  if (profile.ranks_per_node > 0) {
+    json["ranks_per_node"] = profile.ranks_per_node;
+    json["far_transfer_seconds"] = profile.far_transfer_seconds;
+  }
+  if (profile.hop_bytes > 0) json["hop_bytes"] = profile.hop_bytes;
+  if (!profile.rank_slowness.empty()) json["rank_slowness"] = profile.rank_slowness;
   if (profile.start_phases.empty()) return json;
   Json phases = Json::array();
   for (const StartPhase& phase : profile.start_phases) {

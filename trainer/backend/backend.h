@@ -64,6 +64,9 @@ class Backend {
 
   // What decides this backend's bits: "cpu;onednn-2.6.3;avx512_core_bf16".
   virtual std::string fingerprint() const = 0;
+  // False where operations take their time but compute nothing (trainer/emulation): what is read
+  // back is zero, and nobody need prepare values.
+  virtual bool holds_values() const { return true; }
 
   // Would `bytes` more ever fit this device's memory? kInvalidArgument with both figures: more than
   // a machine has would end in the kernel's out-of-memory killer, without a word.
@@ -89,6 +92,12 @@ class Backend {
 
   // The first error since the start, if any; waits for what was enqueued.
   virtual Status synchronize() = 0;
+
+  // The clock that steps and actions are timed by, seconds from some moment on: wall time, or an
+  // emulated device's own.
+  virtual double clock_seconds() const;
+  // Lets so much of that time pass; others may use the core.
+  virtual void pause(double seconds);
 
   // Time this device worked between two events: on the CPU this thread's CPU time, so that ranks
   // that share a core measure what each would take on a core of its own. May wait.

@@ -24,6 +24,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Of the machine this rank is on; equal for ranks that share one.
+  virtual std::string node_name() const;
 
   // Point to point, rendezvous semantics, host memory of the CPU backend (a device backend has its
   // own implementation). `tag` distinguishes streams of messages between the same pair.

@@ -120,18 +120,23 @@ Status apply_override(const std::string& text, const std::vector<ConfigField>& f
 
 }  // namespace
 
-Result<TrainConfig> parse_train_config(std::string_view text, std::string_view file_name,
-                                       const std::vector<std::string>& overrides) {
-  TrainConfig config;
-  const std::vector<ConfigField> fields = config_fields(config);
+Status parse_fields(std::string_view text, std::string_view file_name,
+                    const std::vector<ConfigField>& fields) {
   try {
     const toml::table table = toml::parse(text, file_name);
-    RETURN_IF_ERROR(apply_table(table, fields, file_name));
+    return apply_table(table, fields, file_name);
   } catch (const toml::parse_error& error) {
     return invalid_argument("{}:{}: {}", file_name, error.source().begin.line, error.description());
   } catch (const std::exception& error) {
     return invalid_argument("{}: {}", file_name, error.what());
   }
+}
+
+Result<TrainConfig> parse_train_config(std::string_view text, std::string_view file_name,
+                                       const std::vector<std::string>& overrides) {
+  TrainConfig config;
+  const std::vector<ConfigField> fields = config_fields(config);
+  RETURN_IF_ERROR(parse_fields(text, file_name, fields));
   for (const std::string& override : overrides) {
     if (Status status = apply_override(override, fields); !status.ok()) {
       return status.with_context(fmt::format("--set {}", override));

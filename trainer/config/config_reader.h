@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "trainer/config/config_fields.h"
 #include "trainer/config/train_config.h"
 
 namespace flextrain::trainer {
@@ -22,6 +23,10 @@ Result<TrainConfig> parse_train_config(std::string_view text, std::string_view f
 // The same for a file on disk.
 Result<TrainConfig> read_train_config(const std::string& path,
                                       const std::vector<std::string>& overrides = {});
+
+// Any other file of this form into `fields`; the same errors.
+Status parse_fields(std::string_view text, std::string_view file_name,
+                    const std::vector<ConfigField>& fields);
 
 // {"model": {"layers": 4, …}, …}: every key, for the checkpoint's manifest and for the broadcast to
 // other ranks. config_from_json(config_to_json(c)) has c's bits. Keys missing in the JSON keep

@@ -232,13 +232,17 @@ void ChunkExecutor::forward(int chunk, int slot, const GlobalBatch& batch, int64
     const Tensor x = input_of(chunk, i, slot);
     const Tensor weights = store_.layer(place.layer).weights;
     if (place.depth > 0 && !train) break;
+    LayerMath::GateTime gate;
     switch (place.kind) {
       case LayerKind::kEmbedding:
         upload_tokens(batch, first_sample, 0);
         math_->embedding_forward(weights, tokens_, out_of(place, slot));
         break;
       case LayerKind::kBlock:
-        math_->block_forward(weights, x, out_of(place, slot), saved_of(place, slot, -1));
+        math_->block_forward(weights, x, out_of(place, slot), saved_of(place, slot, -1),
+                             profiler == nullptr ? nullptr : &gate);
+        if (profiler != nullptr)
+          profiler->note_selective(place.layer, backend_.seconds_between(gate.begun, gate.ended));
         break;
       case LayerKind::kMtpBlock:
         math_->mtp_forward(weights, x, tokens_ahead(place, batch, first_sample),
@@ -312,6 +316,8 @@ void ChunkExecutor::backward(const RankAction& action, const GlobalBatch& batch,
     if (!action.recomputed) recompute_layer(place, x, saved, profiler);
     const bool first = first_touch(touched_, place.layer);
     const Event begun = backend_.record_event();
+    // Where the weight gradients begin; nothing: they are not apart, or there are none.
+    Event between{-1};
     switch (place.kind) {
       case LayerKind::kEmbedding:
         embedding_backward(batch, first_sample, grad);
@@ -322,7 +328,8 @@ void ChunkExecutor::backward(const RankAction& action, const GlobalBatch& batch,
                                       kept_of(place, action.workspace), layer.gradients, *sink_,
                                       first);
         else
-          math_->block_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first);
+          math_->block_backward(layer.weights, x, saved, grad, layer.gradients, *sink_, first,
+                                &between);
         break;
       case LayerKind::kMtpBlock: {
         const LayerMath::MtpTokens ahead = tokens_ahead(place, batch, first_sample);
@@ -340,9 +347,15 @@ void ChunkExecutor::backward(const RankAction& action, const GlobalBatch& batch,
         math_->head_backward(layer.weights, x, saved.kept, grad, layer.gradients, *sink_, first);
         break;
     }
-    if (profiler != nullptr)
-      profiler->end_layer(place.layer, StepProfiler::Part::kBackward,
-                          backend_.seconds_between(begun, backend_.record_event()));
+    if (profiler == nullptr) continue;
+    const Event ended = backend_.record_event();
+    if (place.kind == LayerKind::kEmbedding) between = begun;  // nothing but weight gradients
+    if (between.seconds < 0) between = ended;
+    profiler->end_layer(place.layer, StepProfiler::Part::kBackward,
+                        backend_.seconds_between(begun, between));
+    if (!split_backward_)
+      profiler->end_layer(place.layer, StepProfiler::Part::kWgrad,
+                          backend_.seconds_between(between, ended));
   }
 }
 
@@ -405,14 +418,24 @@ Result<int64_t> ChunkExecutor::finish_gradients() {
   return worst;
 }
 
-int64_t ChunkExecutor::activation_bytes(planner::LayerId layer) const {
-  for (const auto& chunk : chunks_)
-    for (const LayerPlace& place : chunk) {
-      if (place.layer != layer) continue;
-      const int64_t out = has_loss(place.kind) ? 0 : math_->activation_size();
-      return (out + place.saved_size) * dtype_bytes(DType::kFloat32);
-    }
-  return 0;
+ChunkExecutor::LayerNeeds ChunkExecutor::needs_of(planner::LayerId layer) const {
+  constexpr int64_t kFloat = 4;
+  LayerNeeds needs;
+  const LayerKind kind = layer_kind(config_.model, layer);
+  needs.activation_bytes =
+      ((has_loss(kind) ? 0 : math_->activation_size()) + math_->saved_size(layer)) * kFloat;
+  needs.working_bytes = math_->scratch_size(layer) * kFloat;
+  if (config_.numerics == planner::Numerics::kExact)
+    needs.gradient_scratch_bytes = math_->largest_gradient_of(layer) * kFloat;
+  if (!is_block(kind)) return needs;
+  needs.selective_bytes = math_->again_size(layer, Recompute::kSelective) * kFloat;
+  needs.kept_bytes =
+      (kind == LayerKind::kMtpBlock ? math_->mtp_kept_size() : math_->block_kept_size()) * kFloat;
+  return needs;
+}
+
+int64_t ChunkExecutor::hop_bytes() const {
+  return math_->activation_size() * dtype_bytes(DType::kFloat32);
 }
 
 }  // namespace flextrain::trainer

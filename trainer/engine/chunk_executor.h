@@ -61,8 +61,15 @@ class ChunkExecutor {
   Tensor gradient(int slot) const { return slots_[static_cast<size_t>(slot)].gradient; }
   Tensor output(int chunk, int slot) const;
 
-  // Bytes one micro-batch keeps for `layer` between forward and backward.
-  int64_t activation_bytes(planner::LayerId layer) const;
+  // What the planner must know of a layer that is held here.
+  struct LayerNeeds {
+    int64_t activation_bytes = 0;  // of one micro-batch from forward to backward, all kept
+    int64_t selective_bytes = 0;   // of them, what selective recomputation drops
+    int64_t kept_bytes = 0;        // from input gradient to weight gradients, where they are split
+    int64_t working_bytes = 0, gradient_scratch_bytes = 0;  // planner::LayerProfile
+  };
+  LayerNeeds needs_of(planner::LayerId layer) const;
+  int64_t hop_bytes() const;
 
  private:
   struct Slot {

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "planner/plan.h"
 #include "planner/scale_table.h"
+#include "trainer/backend/backend.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/config/train_config.h"
 
@@ -92,13 +93,18 @@ class Engine {
   // events of the last profiled step.
   virtual Result<planner::StepProfile> profile() = 0;
   virtual const std::vector<TraceEvent>& trace() const = 0;
-  // Bytes this rank holds for weights, gradients and moments.
+  // The next profile() is of the steps profiled from now on.
+  virtual void restart_profile() = 0;
+  // Bytes this rank holds for weights, gradients and moments; all it has taken of its device.
   virtual int64_t static_bytes() const = 0;
+  virtual int64_t device_bytes() const = 0;
 };
 
-// `world` must outlive the engine and have num_ranks(plan) ranks. config.model.vocab > 0.
+// `world` must outlive the engine and have num_ranks(plan) ranks. config.model.vocab > 0. Without a
+// backend the CPU's is taken.
 Result<std::unique_ptr<Engine>> make_engine(const TrainConfig& config, const planner::Plan& plan,
-                                            Communicator& world);
+                                            Communicator& world,
+                                            std::unique_ptr<Backend> backend = nullptr);
 
 // What decides the bits besides the config: backend, library version, ISA in use, accumulation unit
 // ("cpu;onednn-2.6.3;avx512_core_bf16;mb=1"). Compared as a whole string.

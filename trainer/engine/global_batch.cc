@@ -31,7 +31,16 @@ Status GlobalBatch::load(const BatchSource& data, bool evaluation, int64_t first
   return {};
 }
 
+void GlobalBatch::set_size(int64_t count) {
+  tokens_.clear();
+  samples_ = count;
+  for (size_t depth = 0; depth < valid_tokens_.size(); ++depth) {
+    valid_tokens_[depth] = count * std::max<int64_t>(1, sequence_ - static_cast<int64_t>(depth));
+  }
+}
+
 void GlobalBatch::copy(int64_t begin, int64_t shift, std::span<int32_t> to) const {
+  if (tokens_.empty()) return;
   const int64_t stride = sequence_ + 1;
   const int64_t count = static_cast<int64_t>(to.size()) / sequence_;
   for (int64_t i = 0; i < count; ++i) {

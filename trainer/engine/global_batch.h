@@ -22,6 +22,8 @@ class GlobalBatch {
   // Reads samples [first, first + count). A negative token is padding: no input, no target. Any
   // other token outside the vocabulary is kInvalidArgument, on every rank alike.
   Status load(const BatchSource& data, bool evaluation, int64_t first, int64_t count);
+  // Without tokens, for a device that computes nothing: all valid, copies are left as they are.
+  void set_size(int64_t count);
   int64_t samples() const { return samples_; }
   // Targets that exist; those of MTP depth d lie d further ahead, beyond the sample there are none.
   int64_t valid_tokens(int depth = 0) const { return valid_tokens_[static_cast<size_t>(depth)]; }

@@ -9,6 +9,8 @@ namespace {
 constexpr TensorRole kRoles[] = {TensorRole::kWeight, TensorRole::kFirstMoment,
                                  TensorRole::kSecondMoment};
 
+int64_t bytes_of(Tensor t) { return t.size() * dtype_bytes(t.dtype()); }
+
 Tensor tensor_of(const StoredLayer& layer, TensorRole role) {
   switch (role) {
     case TensorRole::kWeight:
@@ -114,11 +116,19 @@ Status LayerStore::import_layer(const LayerState& state) {
 int64_t LayerStore::static_bytes(planner::LayerId id) const {
   const auto found = index_.find(id);
   if (found == index_.end()) return 0;
+  return bytes_of(layers_[found->second].weights) + optimizer_bytes(id) + gradient_bytes(id);
+}
+
+int64_t LayerStore::optimizer_bytes(planner::LayerId id) const {
+  const auto found = index_.find(id);
+  if (found == index_.end()) return 0;
   const StoredLayer& layer = layers_[found->second];
-  int64_t bytes = 0;
-  for (const Tensor& t : {layer.weights, layer.first_moment, layer.second_moment, layer.gradients})
-    bytes += t.size() * dtype_bytes(t.dtype());
-  return bytes;
+  return bytes_of(layer.first_moment) + bytes_of(layer.second_moment);
+}
+
+int64_t LayerStore::gradient_bytes(planner::LayerId id) const {
+  const auto found = index_.find(id);
+  return found == index_.end() ? 0 : bytes_of(layers_[found->second].gradients);
 }
 
 }  // namespace flextrain::trainer

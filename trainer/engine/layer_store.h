@@ -38,6 +38,9 @@ class LayerStore {
   Status import_layer(const LayerState& state);
   // Bytes of weights, moments and gradients of one layer.
   int64_t static_bytes(planner::LayerId layer) const;
+  // Of them: moments; gradients.
+  int64_t optimizer_bytes(planner::LayerId layer) const;
+  int64_t gradient_bytes(planner::LayerId layer) const;
 
  private:
   Backend* backend_ = nullptr;

@@ -5,18 +5,20 @@
 #include <cmath>
 
 #include "trainer/engine/learning_rate.h"
+#include "trainer/engine/profile_gather.h"
 
 namespace flextrain::trainer {
 
 using planner::ActionKind;
 
 Result<std::unique_ptr<Engine>> make_engine(const TrainConfig& config, const planner::Plan& plan,
-                                            Communicator& world) {
-  return PlanEngine::make(config, plan, world);
+                                            Communicator& world, std::unique_ptr<Backend> backend) {
+  return PlanEngine::make(config, plan, world, std::move(backend));
 }
 
 Result<std::unique_ptr<Engine>> PlanEngine::make(const TrainConfig& config,
-                                                 const planner::Plan& plan, Communicator& world) {
+                                                 const planner::Plan& plan, Communicator& world,
+                                                 std::unique_ptr<Backend> backend) {
   if (config.model.vocab <= 0)
     return invalid_argument("model.vocab is {}; the tokeniser's size must be filled in first",
                             config.model.vocab);
@@ -24,13 +26,16 @@ Result<std::unique_ptr<Engine>> PlanEngine::make(const TrainConfig& config,
     return invalid_argument("the Plan has {} ranks, but {} were launched", planner::num_ranks(plan),
                             world.size());
   std::unique_ptr<PlanEngine> engine(new PlanEngine(config, plan, world));
+  engine->backend_ = std::move(backend);
   RETURN_IF_ERROR(engine->open());
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
 Status PlanEngine::open() {
   ASSIGN_OR_RETURN(layout_, make_rank_layout(config_, plan_, world_.rank()));
-  ASSIGN_OR_RETURN(backend_, make_cpu_backend());
+  if (backend_ == nullptr) {
+    ASSIGN_OR_RETURN(backend_, make_cpu_backend());
+  }
   ASSIGN_OR_RETURN(store_, LayerStore::make(*backend_, config_, layout_.held));
   ASSIGN_OR_RETURN(executor_, ChunkExecutor::make(*backend_, config_, plan_, layout_, store_));
   ASSIGN_OR_RETURN(reducer_, GradientReducer::make(*backend_, world_, store_.layers()));
@@ -46,9 +51,9 @@ Status PlanEngine::open() {
 }
 
 void PlanEngine::make_profiler() {
-  profiler_ = std::make_unique<StepProfiler>(num_layers(config_.model), layout_.actions.size() + 2,
-                                             config_.slow_layer, config_.slow_factor,
-                                             config_.layer_seconds, layout_.split_backward);
+  profiler_ = std::make_unique<StepProfiler>(*backend_, num_layers(config_.model),
+                                             layout_.actions.size() + 2, config_.slow_layer,
+                                             config_.slow_factor, config_.layer_seconds);
 }
 
 Status PlanEngine::change_schedule(const planner::Plan& plan) {
@@ -77,10 +82,17 @@ Status PlanEngine::change_schedule(const planner::Plan& plan) {
   return {};
 }
 
+Status PlanEngine::load_batch(GlobalBatch& batch, const BatchSource& data, bool evaluation,
+                              int64_t first, int64_t count) {
+  if (backend_->holds_values()) return batch.load(data, evaluation, first, count);
+  batch.set_size(count);
+  return {};
+}
+
 Result<StepResult> PlanEngine::train_step(int64_t step, int64_t consumed_samples,
                                           const BatchSource& data, bool flag, bool profile) {
   profiler_->begin_step(profile);
-  RETURN_IF_ERROR(batch_.load(data, false, consumed_samples, config_.global_batch));
+  RETURN_IF_ERROR(load_batch(batch_, data, false, consumed_samples, config_.global_batch));
   StepResult result;
   ASSIGN_OR_RETURN(result.any_flag, compute_gradients(step, flag));
   RETURN_IF_ERROR(reduce_gradients());
@@ -122,7 +134,9 @@ Result<bool> PlanEngine::compute_gradients(int64_t step, bool flag) {
     std::fill(slots_.begin(), slots_.end(), 0.0);
     ASSIGN_OR_RETURN(const int64_t worst, run_actions());
     int64_t agreed[] = {worst, flag ? 1 : 0};
+    const double begun = profiler_->now();
     RETURN_IF_ERROR(world_.all_reduce(std::span<int64_t>(agreed), ReduceOp::kMax));
+    profiler_->end_control(StepProfiler::Control::kScale, begun);
     if (agreed[0] == kFoldNotFinite)
       return failed_precondition(
           "step {}: a gradient is infinite or not a number; the weights are unchanged, resume from "
@@ -184,12 +198,15 @@ Status PlanEngine::run_action(const RankAction& resolved) {
   }
   profiler_->end_action(
       a, static_cast<int>(layout_.chunks[static_cast<size_t>(a.chunk)].layers.size()), begun);
+  const bool sends = a.kind == ActionKind::kSendForward || a.kind == ActionKind::kSendBackward;
+  if (resolved.peer_rank >= 0 && resolved.peer_rank != world_.rank()) {
+    profiler_->end_message(sends ? world_.rank() : resolved.peer_rank,
+                           sends ? resolved.peer_rank : world_.rank(), resolved.tag, begun);
+  }
   if (status.ok()) return status;
-  return status.with_context(fmt::format(
-      "{} of micro-batch {} with rank {}",
-      a.kind == ActionKind::kSendForward || a.kind == ActionKind::kSendBackward ? "send"
-                                                                                : "receive",
-      a.micro_batch, resolved.peer_rank));
+  return status.with_context(fmt::format("{} of micro-batch {} with rank {}",
+                                         sends ? "send" : "receive", a.micro_batch,
+                                         resolved.peer_rank));
 }
 
 Status PlanEngine::reduce_gradients() {
@@ -201,6 +218,7 @@ Status PlanEngine::reduce_gradients() {
 }
 
 Status PlanEngine::sum_slots() {
+  double begun = profiler_->now();
   // One rank fills each slot, the others add zero: exact whatever the order.
   for (StoredLayer& layer : store_.layers()) {
     if (!layer.held.saves) continue;
@@ -212,7 +230,11 @@ Status PlanEngine::sum_slots() {
     }
   }
   RETURN_IF_ERROR(backend_->synchronize());
-  return world_.all_reduce(std::span<double>(slots_), ReduceOp::kSum);
+  profiler_->end_norms(begun);
+  begun = profiler_->now();
+  RETURN_IF_ERROR(world_.all_reduce(std::span<double>(slots_), ReduceOp::kSum));
+  profiler_->end_control(StepProfiler::Control::kLoss, begun);
+  return {};
 }
 
 void PlanEngine::update_weights(int64_t consumed_samples, double grad_norm) {
@@ -237,7 +259,7 @@ void PlanEngine::update_weights(int64_t consumed_samples, double grad_norm) {
 Result<double> PlanEngine::evaluate(const BatchSource& data, int sequences) {
   if (sequences < 1)
     return invalid_argument("evaluation needs at least one sequence, not {}", sequences);
-  RETURN_IF_ERROR(eval_batch_.load(data, true, 0, sequences));
+  RETURN_IF_ERROR(load_batch(eval_batch_, data, true, 0, sequences));
   eval_loss_.assign(static_cast<size_t>(sequences), 0.0);
   const int64_t micro_batches =
       (sequences + config_.micro_batch_size - 1) / config_.micro_batch_size;
@@ -290,14 +312,22 @@ Result<planner::StepProfile> PlanEngine::profile() {
   for (const HeldLayer& held : layout_.held) {
     if (!held.saves) continue;
     planner::LayerProfile& layer = mine.layers[static_cast<size_t>(held.layer)];
+    const ChunkExecutor::LayerNeeds needs = executor_->needs_of(held.layer);
     layer.static_bytes = store_.static_bytes(held.layer);
-    layer.activation_bytes = executor_->activation_bytes(held.layer);
+    layer.optimizer_bytes = store_.optimizer_bytes(held.layer);
+    layer.gradient_bytes = store_.gradient_bytes(held.layer);
+    layer.activation_bytes = needs.activation_bytes;
+    layer.selective_bytes = needs.selective_bytes;
+    layer.kept_bytes = needs.kept_bytes;
+    layer.working_bytes = needs.working_bytes;
+    layer.gradient_scratch_bytes = needs.gradient_scratch_bytes;
   }
+  mine.hop_bytes = executor_->hop_bytes();
   const planner::Pipeline& pipeline = plan_.pipelines[0];
   mine.pipeline_parallel = static_cast<int>(pipeline.stages.size());
   mine.data_parallel = layout_.pipelines;
   mine.virtual_stages = static_cast<int>(pipeline.stages[0].chunks.size());
-  return profiler_->gather(std::move(mine), world_);
+  return gather_profile(profiler_->measured(), std::move(mine), world_);
 }
 
 int64_t PlanEngine::static_bytes() const {

@@ -25,7 +25,8 @@ namespace flextrain::trainer {
 class PlanEngine final : public Engine {
  public:
   static Result<std::unique_ptr<Engine>> make(const TrainConfig& config, const planner::Plan& plan,
-                                              Communicator& world);
+                                              Communicator& world,
+                                              std::unique_ptr<Backend> backend);
 
   Status initialize() override { return store_.initialize(config_.seed); }
   Result<StepResult> train_step(int64_t step, int64_t consumed_samples, const BatchSource& data,
@@ -44,7 +45,9 @@ class PlanEngine final : public Engine {
 
   Result<planner::StepProfile> profile() override;
   const std::vector<TraceEvent>& trace() const override { return profiler_->trace(); }
+  void restart_profile() override { profiler_->restart(); }
   int64_t static_bytes() const override;
+  int64_t device_bytes() const override { return backend_->allocated_bytes(); }
 
  private:
   PlanEngine(const TrainConfig& config, const planner::Plan& plan, Communicator& world)
@@ -57,6 +60,8 @@ class PlanEngine final : public Engine {
   Status open();
   void make_profiler();
   int losses() const { return config_.global_batch * (1 + config_.model.mtp_num_layers); }
+  Status load_batch(GlobalBatch& batch, const BatchSource& data, bool evaluation, int64_t first,
+                    int64_t count);
 
   // The actions up to the reduction; the worst fold status.
   Result<int64_t> run_actions();

@@ -2,43 +2,25 @@
 #include "trainer/engine/step_profiler.h"
 
 #include <algorithm>
-#include <cmath>
-#include <ctime>
-#include <limits>
 
 namespace flextrain::trainer {
-namespace {
 
-// Sleeps rather than spins: another rank may need the core.
-void sleep_seconds(double seconds) {
-  timespec wait{static_cast<time_t>(seconds), 0};
-  wait.tv_nsec = static_cast<long>((seconds - static_cast<double>(wait.tv_sec)) * 1e9);
-  while (nanosleep(&wait, &wait) != 0) {
-  }
-}
-
-}  // namespace
-
-double wall_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-StepProfiler::StepProfiler(int layers, size_t events, int slow_layer, double slow_factor,
-                           double layer_seconds, bool split_backward)
-    : slow_layer_(slow_layer),
+StepProfiler::StepProfiler(Backend& backend, int layers, size_t events, int slow_layer,
+                           double slow_factor, double layer_seconds)
+    : backend_(backend),
+      slow_layer_(slow_layer),
       slow_factor_(slow_factor),
-      layer_seconds_(layer_seconds),
-      split_backward_(split_backward) {
+      layer_seconds_(layer_seconds) {
   step_.layers.resize(static_cast<size_t>(layers));
-  total_.layers.resize(static_cast<size_t>(layers));
+  empty_.layers.resize(static_cast<size_t>(layers));
+  total_ = empty_;
   trace_.reserve(events);
+  step_.messages.reserve(events);
 }
 
 void StepProfiler::begin_step(bool record) {
   record_ = record;
-  step_begin_ = wall_seconds();
+  step_begin_ = backend_.clock_seconds();
   restart_step();
 }
 
@@ -46,7 +28,9 @@ void StepProfiler::restart_step() {
   if (!record_) return;
   trace_.clear();
   std::fill(step_.layers.begin(), step_.layers.end(), LayerTimes{});
-  step_.transfer = step_.reduce = step_.optimizer = 0;
+  step_.messages.clear();
+  step_.control = {};
+  step_.reduce = step_.optimizer = 0;
 }
 
 void StepProfiler::end_step() {
@@ -62,9 +46,11 @@ void StepProfiler::add_step() {
       total_.layers[i].count[part] += step_.layers[i].count[part];
     }
   }
-  if (step_.transfer > 0)
-    total_.transfer =
-        total_.transfer > 0 ? std::min(total_.transfer, step_.transfer) : step_.transfer;
+  total_.messages.insert(total_.messages.end(), step_.messages.begin(), step_.messages.end());
+  for (size_t i = 0; i < total_.control.size(); ++i) {
+    total_.control[i] =
+        total_.steps == 0 ? step_.control[i] : std::min(total_.control[i], step_.control[i]);
+  }
   total_.reduce += step_.reduce;
   total_.optimizer += step_.optimizer;
   total_.step += step_.step;
@@ -72,14 +58,14 @@ void StepProfiler::add_step() {
 }
 
 void StepProfiler::end_layer(planner::LayerId layer, Part part, double seconds) {
-  const double share = part == Part::kBackward && !split_backward_ ? 2 : 1;
-  double spent = std::max(seconds, layer_seconds_ * share);
+  double spent = std::max(seconds, layer_seconds_);
   if (layer == slow_layer_) spent *= slow_factor_;
-  if (spent > seconds) sleep_seconds(spent - seconds);
-  if (!record_) return;
-  LayerTimes& times = step_.layers[static_cast<size_t>(layer)];
-  times.seconds[static_cast<size_t>(part)] += spent;
-  times.count[static_cast<size_t>(part)] += 1;
+  if (spent > seconds) backend_.pause(spent - seconds);
+  if (record_) step_.layers[static_cast<size_t>(layer)].add(part, spent);
+}
+
+void StepProfiler::note_selective(planner::LayerId layer, double seconds) {
+  if (record_) step_.layers[static_cast<size_t>(layer)].add(Part::kSelective, seconds);
 }
 
 void StepProfiler::end_action(const planner::Action& action, int chunk_layers, double begun) {
@@ -88,12 +74,6 @@ void StepProfiler::end_action(const planner::Action& action, int chunk_layers, d
   if (trace_.size() < trace_.capacity()) trace_.push_back({action, chunk_layers, begun, end});
   const double spent = end - begun;
   switch (action.kind) {
-    case planner::ActionKind::kSendForward:
-    case planner::ActionKind::kRecvForward:
-    case planner::ActionKind::kSendBackward:
-    case planner::ActionKind::kRecvBackward:
-      step_.transfer = step_.transfer > 0 ? std::min(step_.transfer, spent) : spent;
-      break;
     case planner::ActionKind::kReduce:
       step_.reduce += spent;
       break;
@@ -105,47 +85,16 @@ void StepProfiler::end_action(const planner::Action& action, int chunk_layers, d
   }
 }
 
-Result<planner::StepProfile> StepProfiler::gather(planner::StepProfile mine,
-                                                  Communicator& world) const {
-  if (total_.steps == 0)
-    return failed_precondition("no step was profiled yet; call train_step with profile = true");
-  const size_t layers = total_.layers.size();
-  // Sums over ranks: times and counts of the layers each worked on, bytes from those that save.
-  constexpr size_t kPerLayer = 2 * kParts + 2;
-  std::vector<double> sums;
-  sums.reserve(layers * kPerLayer);
-  for (size_t i = 0; i < layers; ++i) {
-    const LayerTimes& t = total_.layers[i];
-    sums.insert(sums.end(), t.seconds.begin(), t.seconds.end());
-    sums.insert(sums.end(), t.count.begin(), t.count.end());
-    sums.push_back(static_cast<double>(mine.layers[i].static_bytes));
-    sums.push_back(static_cast<double>(mine.layers[i].activation_bytes));
-  }
-  RETURN_IF_ERROR(world.all_reduce(std::span<double>(sums), ReduceOp::kSum));
-  for (size_t i = 0; i < layers; ++i) {
-    const double* s = sums.data() + kPerLayer * i;
-    const auto mean = [s](Part part) {
-      const auto at = static_cast<size_t>(part);
-      return s[kParts + at] > 0 ? s[at] / s[kParts + at] : 0.0;
-    };
-    planner::LayerProfile& layer = mine.layers[i];
-    layer.forward = mean(Part::kForward);
-    layer.backward = mean(Part::kBackward) + mean(Part::kWgrad);
-    layer.static_bytes = static_cast<int64_t>(s[2 * kParts]);
-    layer.activation_bytes = static_cast<int64_t>(s[2 * kParts + 1]);
-  }
-  // Waiting hides in transfers and reductions: the rank that waited least shows the operation. A
-  // minimum is the maximum of the negatives.
-  const double steps = total_.steps, none = -std::numeric_limits<double>::max();
-  double extremes[] = {total_.step / steps, total_.optimizer / steps, -total_.reduce / steps,
-                       total_.transfer > 0 ? -total_.transfer : none};
-  RETURN_IF_ERROR(world.all_reduce(std::span<double>(extremes), ReduceOp::kMax));
-  mine.step_seconds = extremes[0];
-  mine.optimizer_seconds = extremes[1];
-  mine.reduce_seconds = -extremes[2];
-  mine.transfer_seconds = extremes[3] == none ? 0 : -extremes[3];
-  mine.steps = total_.steps;
-  return mine;
+void StepProfiler::end_message(int from, int to, int tag, double begun) {
+  if (record_) step_.messages.push_back({from, to, tag, now() - begun});
+}
+
+void StepProfiler::end_norms(double begun) {
+  if (record_) step_.optimizer += now() - begun;
+}
+
+void StepProfiler::end_control(Control control, double begun) {
+  if (record_) step_.control[static_cast<size_t>(control)] += now() - begun;
 }
 
 }  // namespace flextrain::trainer

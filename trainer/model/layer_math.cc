@@ -75,6 +75,9 @@ Status LayerMath::allocate(Kinds kinds) {
 // per machine, so the tables are the same everywhere.
 Status LayerMath::make_rotation() {
   const int64_t half = attention_.head_dim / 2, size = attention_.length * half;
+  ASSIGN_OR_RETURN(cosine_, backend_.allocate(DType::kFloat32, size));
+  ASSIGN_OR_RETURN(sine_, backend_.allocate(DType::kFloat32, size));
+  if (!backend_.holds_values()) return {};
   std::vector<float> cosine(static_cast<size_t>(size)), sine(cosine.size());
   for (int64_t i = 0; i < half; ++i) {
     const long double exponent = -2.0L * i / attention_.head_dim;
@@ -85,8 +88,6 @@ Status LayerMath::make_rotation() {
       sine[at] = static_cast<float>(std::sin(position * frequency));
     }
   }
-  ASSIGN_OR_RETURN(cosine_, backend_.allocate(DType::kFloat32, size));
-  ASSIGN_OR_RETURN(sine_, backend_.allocate(DType::kFloat32, size));
   backend_.upload(cosine_, std::span<const float>(cosine));
   backend_.upload(sine_, std::span<const float>(sine));
   return {};
@@ -110,6 +111,25 @@ int64_t LayerMath::largest_gradient() const {
       largest = std::max(largest, shape.in * shape.out);
   if (kinds_.head) largest = std::max(largest, vocab_ * hidden_);
   return largest;
+}
+
+int64_t LayerMath::largest_gradient_of(planner::LayerId layer) const {
+  if (layer == 0) return hidden_;
+  if (has_loss(layer_kind(model_, layer))) return vocab_ * hidden_;
+  int64_t largest = hidden_;
+  for (const LinearShape& shape : {qkv_shape_, wo_shape_, gate_up_shape_, down_shape_})
+    largest = std::max(largest, shape.in * shape.out);
+  return largest;
+}
+
+// As allocate() takes it. What both kinds share counts for each.
+int64_t LayerMath::scratch_size(planner::LayerId layer) const {
+  const LayerKind kind = layer_kind(model_, layer);
+  if (kind == LayerKind::kEmbedding) return 0;
+  if (has_loss(kind)) return rows_ * (hidden_ + vocab_);
+  const int64_t mtp = kind == LayerKind::kMtpBlock ? 3 * rows_ * hidden_ : 0;
+  return rows_ * (2 * hidden_ + 2 * ffn_ + attention_.out_width()) + block_kept_size() + mtp +
+         attention_.length * attention_.head_dim;
 }
 
 LayerMath::BlockSaved LayerMath::block_saved(const SavedTensors& saved) const {
@@ -187,11 +207,14 @@ void LayerMath::up_to_gate(const BlockParameters& w, const BlockSaved& s) {
   backend_.linear_forward(normed_, w.gate_up, s.gate_up, gate_up_shape_);
 }
 
-void LayerMath::block_forward(Tensor weights, Tensor x, Tensor out, const SavedTensors& saved) {
+void LayerMath::block_forward(Tensor weights, Tensor x, Tensor out, const SavedTensors& saved,
+                              GateTime* gate) {
   const BlockParameters w = block_parameters(weights);
   const BlockSaved s = block_saved(saved);
   up_to_attention(w, x, s);
+  if (gate != nullptr) gate->begun = backend_.record_event();
   up_to_gate(w, s);
+  if (gate != nullptr) gate->ended = backend_.record_event();
   backend_.swiglu_forward(s.gate_up, activated_, ffn_);
   backend_.linear_forward(activated_, w.down, out, down_shape_);
   backend_.add(out, s.mid, out);
@@ -206,8 +229,9 @@ void LayerMath::block_recompute(Tensor weights, Tensor x, const SavedTensors& sa
 }
 
 void LayerMath::block_backward(Tensor weights, Tensor x, const SavedTensors& saved, Tensor grad,
-                               Tensor gradients, GradientSink& sink, bool first) {
+                               Tensor gradients, GradientSink& sink, bool first, Event* between) {
   block_backward_input(weights, x, saved, grad, kept_, gradients, sink, first);
+  if (between != nullptr) *between = backend_.record_event();
   // activated_ is still what the first part left there.
   weight_gradients(block_parameters(weights), x, block_saved(saved), block_kept(kept_), gradients,
                    sink, first);

@@ -43,6 +43,10 @@ class LayerMath {
   int64_t again_size(planner::LayerId layer, Recompute recompute) const {
     return saved_size(layer) - saved_size(layer, recompute);
   }
+  // For the planner. Floats of scratch for layers of a kind; floats of a layer's largest weight
+  // gradient.
+  int64_t scratch_size(planner::LayerId layer) const;
+  int64_t largest_gradient_of(planner::LayerId layer) const;
   // Floats of the largest single weight gradient among the kinds.
   int64_t largest_gradient() const;
 
@@ -50,12 +54,18 @@ class LayerMath {
   void embedding_forward(Tensor weights, Tensor tokens, Tensor out);
   void embedding_backward(Tensor tokens, Tensor out_grad, Tensor gradients, GradientSink& sink);
 
-  void block_forward(Tensor weights, Tensor x, Tensor out, const SavedTensors& saved);
+  // `gate`: when the part ran that selective recomputation does again.
+  struct GateTime {
+    Event begun, ended;
+  };
+  void block_forward(Tensor weights, Tensor x, Tensor out, const SavedTensors& saved,
+                     GateTime* gate = nullptr);
   // Fills saved.again from the input and what was kept, bit for bit as forward had it.
   void block_recompute(Tensor weights, Tensor x, const SavedTensors& saved);
-  // `grad` is the output's gradient and becomes the input's.
+  // `grad` is the output's gradient and becomes the input's. `between`: where the weight gradients
+  // begin.
   void block_backward(Tensor weights, Tensor x, const SavedTensors& saved, Tensor grad,
-                      Tensor gradients, GradientSink& sink, bool first);
+                      Tensor gradients, GradientSink& sink, bool first, Event* between = nullptr);
   // The same in two parts, bit for bit (zero-bubble schedules: Qi et al. 2024): the gradient by the
   // input, with those of the two norms, which fall out of it; then those of the matrices. What the
   // second part needs of the first is kept in `kept`, block_kept_size() floats.

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "base/log.h"
+#include "planner/predict.h"
 #include "trainer/checkpoint/collective.h"
 #include "trainer/engine/engine.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/exit_code.h"
+#include "trainer/run/plan_choice.h"
 #include "trainer/run/session.h"
 #include "trainer/run/step_clock.h"
 
@@ -26,37 +28,86 @@ double flops_per_token(const ModelConfig& m) {
   return 6 * (m.layers * (layer + attention) + hidden * m.vocab + m.mtp_num_layers * mtp);
 }
 
-Status bench(Communicator& world, const BenchOptions& options) {
-  ASSIGN_OR_RETURN(const Session session, open_session(world, options.train, ControlDir("")));
-  Result<std::unique_ptr<Engine>> made = make_engine(session.config, session.plan, world);
+double median(std::vector<double>& seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds.empty() ? 0 : seconds[seconds.size() / 2];
+}
+
+struct Timing {
+  std::vector<double> plain, profiled;  // seconds of steps, ascending
+  int64_t tokens = 0;
+  planner::StepProfile profile;
+};
+
+// Steps of one layout, by turns with and without the profiler, so that both see the same machine.
+Result<Timing> time_steps(Communicator& world, const Session& session, const planner::Plan& plan,
+                          int steps) {
+  Result<std::unique_ptr<Engine>> made = make_engine(session.config, plan, world);
   RETURN_IF_ERROR(agree(world, made.status()));
   Engine& engine = **made;
   RETURN_IF_ERROR(agree(world, engine.initialize()));
-  std::vector<double> seconds;
-  int64_t tokens = 0;
+  Timing timing;
   // One step more: the first one warms caches up and is not counted.
-  for (int step = 0; step <= options.steps; ++step) {
+  for (int step = 0; step <= 2 * steps; ++step) {
+    const bool profile = step > 0 && step % 2 == 0;
     const Stopwatch watch;
     const int64_t consumed = int64_t{step} * session.config.global_batch;
     const Result<StepResult> result =
-        engine.train_step(step, consumed, session.dataset, false, false);
+        engine.train_step(step, consumed, session.dataset, false, profile);
     if (!result.ok()) {
       log_error("rank {}: {}", world.rank(), result.status().message());
       abort_world(kExitFailed);
     }
-    tokens = result->tokens;
-    if (step > 0) seconds.push_back(watch.seconds());
+    timing.tokens = result->tokens;
+    if (step > 0) (profile ? timing.profiled : timing.plain).push_back(watch.seconds());
   }
-  if (world.rank() != 0) return {};
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  const double rate = static_cast<double>(tokens) / median;
-  fmt::print("{}\n", planner::plan_summary(session.plan));
-  fmt::print("step seconds: median {:.4f}, fastest {:.4f}, slowest {:.4f} ({} steps)\n", median,
-             seconds.front(), seconds.back(), seconds.size());
-  fmt::print("tokens/s: {:.0f}\n", rate);
-  fmt::print("model GFLOP/s: {:.1f}\n", rate * flops_per_token(session.config.model) / 1e9);
+  ASSIGN_OR_RETURN(timing.profile, engine.profile());
+  return timing;
+}
+
+// Other layouts and schedules of the same ranks: what the profile foretells, what they take.
+Status compare(Communicator& world, const Session& session, const planner::StepProfile& profile,
+               int steps) {
+  const planner::MeasuredLayout measured = planner::measured_layout(profile, session.plan);
+  ASSIGN_OR_RETURN(const planner::Prediction known,
+                   planner::predict(profile, measured, session.plan));
+  TrainConfig config = session.config;
+  config.virtual_stages = 1;
+  if (world.rank() == 0) fmt::print("\npredicted  measured  error %  layout\n");
+  for (const auto& [stages, schedule] :
+       {std::pair(world.size(), "1f1b"), std::pair(world.size(), "gpipe"),
+        std::pair(world.size(), "zb-1p"), std::pair(1, "1f1b")}) {
+    config.schedule = schedule;
+    const Result<planner::Plan> plan = regular_plan(config, stages, world.size() / stages);
+    if (!plan.ok()) continue;  // the batch or the layers do not allow it: on all ranks alike
+    ASSIGN_OR_RETURN(const planner::Prediction prediction,
+                     planner::predict(profile, measured, *plan));
+    ASSIGN_OR_RETURN(Timing timing, time_steps(world, session, *plan, steps));
+    const double expected = prediction.step_seconds * profile.step_seconds / known.step_seconds;
+    const double found = median(timing.plain);
+    if (world.rank() != 0) continue;
+    fmt::print("{:<9.4g}  {:<8.4g}  {:>+7.2f}  {}\n", expected, found, 100 * (expected / found - 1),
+               planner::plan_summary(*plan));
+  }
   return {};
+}
+
+Status bench(Communicator& world, const BenchOptions& options) {
+  ASSIGN_OR_RETURN(const Session session, open_session(world, options.train, ControlDir("")));
+  ASSIGN_OR_RETURN(Timing timing, time_steps(world, session, session.plan, options.steps));
+  const double typical = median(timing.plain), profiled = median(timing.profiled);
+  if (world.rank() == 0) {
+    const double rate = static_cast<double>(timing.tokens) / typical;
+    fmt::print("{}\n", planner::plan_summary(session.plan));
+    fmt::print("step seconds: median {:.4f}, fastest {:.4f}, slowest {:.4f} ({} steps)\n", typical,
+               timing.plain.front(), timing.plain.back(), timing.plain.size());
+    fmt::print("tokens/s: {:.0f}\n", rate);
+    fmt::print("model GFLOP/s: {:.1f}\n", rate * flops_per_token(session.config.model) / 1e9);
+    fmt::print("with the profiler: median {:.4f}, {:+.2f} %\n", profiled,
+               100 * (profiled / typical - 1));
+  }
+  if (!options.compare) return {};
+  return compare(world, session, timing.profile, options.steps);
 }
 
 }  // namespace

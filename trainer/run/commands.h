@@ -24,6 +24,7 @@ int train_command(Communicator& world, const TrainOptions& options);
 struct BenchOptions {
   TrainOptions train;
   int steps = 10;
+  bool compare = false;  // also other layouts of these ranks, with what the profile foretells
 };
 // Times steps without touching checkpoints or metrics. Collective over `world`.
 int bench_command(Communicator& world, const BenchOptions& options);
@@ -53,5 +54,18 @@ struct PlanOptions {
   std::string show_files;  // with show: path without its ending for .svg and .trace.json, "" = none
 };
 int plan_command(const PlanOptions& options);
+
+struct RehearseOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  std::string cluster_file;  // etc/devices/*.toml
+  int gpus = 0;              // 0 = as many as the Plan has
+  std::string plan_file;     // "" = [parallel]'s
+  int steps = 4;
+  std::vector<int> sizes;  // also tried, under the Plans that the scale table has for them
+  std::string output_dir;  // profile.json, scale_table.json, trace.json; "" = not written
+};
+// The job on an emulated cluster; no MPI, no data.
+int rehearse_command(const RehearseOptions& options);
 
 }  // namespace flextrain::trainer

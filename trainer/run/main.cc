@@ -14,7 +14,7 @@
 namespace flextrain::trainer {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostRanks = 1 << 20, kMostRehearsedRanks = 8192;
 
 // For commands whose result is what they print: one that did not arrive is a failure.
 int printed(int code) {
@@ -93,6 +93,8 @@ int run(int argc, char** argv) {
   CLI::App* bench_app = app.add_subcommand("bench", "time some steps; leaves checkpoints alone");
   add_job_options(*bench_app, bench.train);
   bench_app->add_option("--steps", bench.steps, "timed steps")->check(CLI::Range(1, 1'000'000));
+  bench_app->add_flag("--compare", bench.compare,
+                      "time other layouts of these ranks too, beside what the profile foretells");
 
   PlanOptions plan;
   CLI::App* plan_app = app.add_subcommand("plan", "print the Plan and the scale table for N GPUs");
@@ -113,8 +115,32 @@ int run(int argc, char** argv) {
           ->expected(0, 1)
           ->needs(show);
 
+  RehearseOptions rehearse;
+  CLI::App* rehearse_app = app.add_subcommand(
+      "rehearse", "run the job in virtual time on a cluster that is not there (docs/emulation.md)");
+  add_configuration(*rehearse_app, rehearse.job_file, rehearse.overrides);
+  rehearse_app
+      ->add_option("--cluster", rehearse.cluster_file,
+                   "its devices and network (etc/devices/*.toml)")
+      ->required();
+  CLI::Option* rehearse_plan =
+      rehearse_app->add_option("--plan", rehearse.plan_file, "execute this Plan (JSON)");
+  CLI::Option* rehearse_gpus = rehearse_app->add_option("--gpus", rehearse.gpus, "GPUs")
+                                   ->check(CLI::Range(1, kMostRehearsedRanks));
+  rehearse_app->add_option("--steps", rehearse.steps, "timed steps")->check(CLI::Range(1, 10'000));
+  rehearse_app
+      ->add_option("--try", rehearse.sizes,
+                   "also rehearse these sizes under the scale table's Plans and compare")
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMostRehearsedRanks));
+  rehearse_app->add_option("-o,--output", rehearse.output_dir,
+                           "folder for profile.json, scale_table.json and trace.json");
+
   try {
     app.parse(argc, argv);
+    if (rehearse_app->parsed() && !*rehearse_plan && !*rehearse_gpus) {
+      throw CLI::RequiredError("--gpus or --plan");
+    }
     if (reshard_app->parsed() && reshard.plan_file.empty() && reshard.pipeline_parallel == 0) {
       throw CLI::RequiredError("--plan or --pp");
     }
@@ -131,6 +157,7 @@ int run(int argc, char** argv) {
   }
   if (reshard_app->parsed()) return printed(reshard_command(reshard));
   if (plan_app->parsed()) return printed(plan_command(plan));
+  if (rehearse_app->parsed()) return printed(rehearse_command(rehearse));
   if (bench_app->parsed()) {
     return on_all_ranks(argc, argv,
                         [&](Communicator& w) { return printed(bench_command(w, bench)); });

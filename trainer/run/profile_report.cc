@@ -82,17 +82,25 @@ Status write_profile(const TrainConfig& config, const planner::StepProfile& prof
                                planner::profile_to_json(profile).dump(1) + "\n");
 }
 
-Result<bool> report_scale_table(const TrainConfig& config, const planner::Plan& plan,
-                                const planner::StepProfile& profile, const ControlDir& control) {
+Result<std::optional<planner::ScaleTable>> report_scale_table(
+    const TrainConfig& config, const planner::Plan& plan, const planner::StepProfile& profile,
+    const std::vector<planner::MeasuredStep>& measured, const ControlDir& control) {
   ASSIGN_OR_RETURN(const std::optional<ElasticBounds> bounds, control.request());
-  if (control.present() && !bounds.has_value()) return false;
+  if (control.present() && !bounds.has_value()) return std::optional<planner::ScaleTable>();
   planner::ScaleRequest request = scale_request(config, plan, bounds);
   request.measured_plan = plan;
-  ASSIGN_OR_RETURN(const planner::ScaleTable table, planner::build_scale_table(profile, request));
-  control.write_scale_table(table);
-  RETURN_IF_ERROR(write_file_atomically(config.output_dir + "/scale_table.json",
-                                        planner::scale_table_to_json(table).dump(1) + "\n"));
-  return true;
+  ASSIGN_OR_RETURN(planner::ScaleTable table, planner::build_scale_table(profile, request));
+  // The profile is the newest there is of its own size.
+  std::vector<planner::MeasuredStep> others = measured;
+  std::erase_if(others, [&](const auto& step) { return step.gpus == table.measured_gpus; });
+  ASSIGN_OR_RETURN(planner::RefreshedTable refreshed,
+                   planner::refresh_scale_table(std::move(table), others, request));
+  if (!refreshed.text.empty()) log_info("scale table: {}", refreshed.text);
+  control.write_scale_table(refreshed.table);
+  RETURN_IF_ERROR(
+      write_file_atomically(config.output_dir + "/scale_table.json",
+                            planner::scale_table_to_json(refreshed.table).dump(1) + "\n"));
+  return std::optional<planner::ScaleTable>(std::move(refreshed.table));
 }
 
 }  // namespace flextrain::trainer

@@ -4,10 +4,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "planner/plan.h"
 #include "planner/scale_table.h"
+#include "planner/table_refresh.h"
 #include "trainer/config/train_config.h"
 #include "trainer/run/control_dir.h"
 
@@ -29,9 +31,11 @@ std::string scale_table_text(const planner::ScaleTable& table);
 // Rank 0: profile.json to output.dir and to the agent.
 Status write_profile(const TrainConfig& config, const planner::StepProfile& profile,
                      const ControlDir& control);
-// Rank 0: the scale table of that profile, taken under `plan`, to output.dir and to the agent.
-// False when there is an agent but no bounds of its yet: ask again later.
-Result<bool> report_scale_table(const TrainConfig& config, const planner::Plan& plan,
-                                const planner::StepProfile& profile, const ControlDir& control);
+// Rank 0: the scale table of that profile, taken under `plan`, to output.dir and to the agent. What
+// other sizes of this job have measured stands in the place of predictions, and is said where it
+// differs from them. Nothing when there is an agent but no bounds of its yet: ask again later.
+Result<std::optional<planner::ScaleTable>> report_scale_table(
+    const TrainConfig& config, const planner::Plan& plan, const planner::StepProfile& profile,
+    const std::vector<planner::MeasuredStep>& measured, const ControlDir& control);
 
 }  // namespace flextrain::trainer

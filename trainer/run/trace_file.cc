@@ -45,25 +45,26 @@ std::string trace_rows(const planner::Plan& plan, int rank, const std::vector<Tr
   return rows.dump();
 }
 
+std::string trace_text(const planner::Plan& plan, const std::vector<std::string>& rows_of_ranks) {
+  std::string text =
+      "{\"displayTimeUnit\": \"ms\", \"flextrain_plan\": " + planner::plan_to_json(plan).dump() +
+      ",\n\"traceEvents\": [\n";
+  bool first = true;
+  for (const std::string& rows : rows_of_ranks) {
+    if (rows.size() <= 2) continue;
+    if (!first) text += ",\n";
+    first = false;
+    text += rows.substr(1, rows.size() - 2);  // without its brackets
+  }
+  return text + "\n]}\n";
+}
+
 Status write_trace(Communicator& world, const planner::Plan& plan,
                    const std::vector<TraceEvent>& events, const std::string& path) {
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    world.gather_bytes(trace_rows(plan, world.rank(), events), 0));
-  Status written;
-  if (world.rank() == 0) {
-    std::string text =
-        "{\"displayTimeUnit\": \"ms\", \"flextrain_plan\": " + planner::plan_to_json(plan).dump() +
-        ",\n\"traceEvents\": [\n";
-    bool first = true;
-    for (const std::string& rows : all) {
-      if (rows.size() <= 2) continue;
-      if (!first) text += ",\n";
-      first = false;
-      text += rows.substr(1, rows.size() - 2);  // without its brackets
-    }
-    written = write_file_atomically(path, text + "\n]}\n");
-  }
-  return agree(world, written);
+  return agree(world,
+               world.rank() == 0 ? write_file_atomically(path, trace_text(plan, all)) : Status());
 }
 
 namespace {

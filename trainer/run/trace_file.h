@@ -17,6 +17,9 @@ namespace flextrain::trainer {
 // One rank's events as a JSON array text: a row (pid = pipeline, tid = rank) of the trace.
 std::string trace_rows(const planner::Plan& plan, int rank, const std::vector<TraceEvent>& events);
 
+// The file's text from the rows of all ranks.
+std::string trace_text(const planner::Plan& plan, const std::vector<std::string>& rows_of_ranks);
+
 // Collective: rank 0 gathers all rows and writes `path`.
 Status write_trace(Communicator& world, const planner::Plan& plan,
                    const std::vector<TraceEvent>& events, const std::string& path);

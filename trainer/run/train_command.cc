@@ -17,6 +17,7 @@
 #include "trainer/run/exit_code.h"
 #include "trainer/run/hold_point.h"
 #include "trainer/run/session.h"
+#include "trainer/run/step_clock.h"
 #include "trainer/run/stop_signal.h"
 #include "trainer/run/train_loop.h"
 
@@ -56,6 +57,8 @@ Result<FileLock> lock_checkpoint_dir(const std::string& dir) {
     std::this_thread::sleep_for(kStoragePoll);
   }
 }
+
+const Stopwatch kSinceStart;  // of this process, MPI's start included
 
 // Rank 0 takes the checkpoint directory for this run alone, tidies it and applies --fresh and
 // `resume`. That it can be written is found out here and not after hours, at the first save.
@@ -115,6 +118,7 @@ Result<TrainingCursor> load_state(Communicator& world, const TrainOptions& optio
 }
 
 Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& control) {
+  const double connected = kSinceStart.seconds();
   ASSIGN_OR_RETURN(const Session session, open_session(world, options, control));
   std::this_thread::sleep_for(std::chrono::duration<double>(session.config.init_seconds));
   const bool root = world.rank() == 0;
@@ -127,6 +131,7 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
     control.mark("init");
   }
   HoldPoint(session.config.hold_dir).wait(fmt::format("init-{}", world.size()));
+  const double prepared = kSinceStart.seconds();
   std::optional<FileLock> lock;  // rank 0's, to the end of the run
   ASSIGN_OR_RETURN(const TrainingCursor cursor,
                    load_state(world, options, session, **engine, lock));
@@ -138,7 +143,12 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
     }
     return kExitComplete;
   }
-  TrainLoop loop(world, session, **engine, control, cursor);
+  // Connections are opened rank by rank, state is read by the byte.
+  const std::vector<planner::StartPhase> phases = {
+      {"connect", connected, planner::PhaseScaling::kPerGpu},
+      {"prepare", prepared - connected, planner::PhaseScaling::kFixed},
+      {"load", kSinceStart.seconds() - prepared, planner::PhaseScaling::kPerByte}};
+  TrainLoop loop(world, session, **engine, control, cursor, phases);
   const Result<LoopEnd> end = loop.run();
   if (!end.ok()) {
     std::fflush(stdout);

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "trainer/checkpoint/collective.h"
+#include "trainer/run/measured_steps.h"
 #include "trainer/run/plan_choice.h"
-#include "trainer/run/profile_report.h"
 #include "trainer/run/stop_signal.h"
 #include "trainer/run/trace_file.h"
 
@@ -17,10 +17,14 @@ namespace {
 constexpr double kReportPause = 1.0;  // seconds between looks for the agent's bounds
 constexpr int kSaveTries = 3;         // of a state that nothing comes after
 constexpr std::chrono::seconds kSavePause{1};
+// A size's step time is the median of so many steps, the table is old when it is so far off.
+constexpr size_t kWindow = 200;
+constexpr double kDrift = 0.25;
 }  // namespace
 
 TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine,
-                     ControlDir& control, const TrainingCursor& cursor)
+                     ControlDir& control, const TrainingCursor& cursor,
+                     std::vector<planner::StartPhase> start_phases)
     : world_(world),
       session_(session),
       config_(session.config),
@@ -33,7 +37,10 @@ TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine
       plan_id_(planner::plan_id(session.plan)),
       profile_from_(cursor.step),
       progress_(stdout),
-      hold_(config_.hold_dir) {}
+      hold_(config_.hold_dir),
+      start_phases_(std::move(start_phases)) {
+  if (is_root()) measured_steps_ = read_measured_steps(config_);
+}
 
 Status TrainLoop::open_metrics() {
   Status status;
@@ -58,6 +65,7 @@ Result<LoopEnd> TrainLoop::run() {
   while (cursor_.step < config_.steps) {
     const Stopwatch watch;
     ASSIGN_OR_RETURN(const StepResult result, one_step());
+    note_step_seconds(watch.seconds());
     // Every rank paces itself: sleeping is kinder to a shared core than waiting for a message.
     sleep_until(watch, std::max(config_.min_step_seconds, hold_.step_seconds()));
     const double seconds = watch.seconds();
@@ -67,6 +75,10 @@ Result<LoopEnd> TrainLoop::run() {
     RETURN_IF_ERROR(profile_if_complete());
     if (unreported_profile_ && since_report_.seconds() >= kReportPause) report_profile();
     ASSIGN_OR_RETURN(const Decision decision, decide(result.any_flag));
+    if (decision.profile) {
+      engine_.restart_profile();
+      profile_from_ = cursor_.step - 1;
+    }
     if (!decision.save) continue;
     // Before the save: the agent takes it as the end of the last step when it measures the switch.
     if (decision.stop && is_root()) control_.write_progress(last_progress_, true);
@@ -97,7 +109,7 @@ Result<StepResult> TrainLoop::one_step() {
                           since_save_.seconds() >= config_.checkpoint_every_seconds;
   ASSIGN_OR_RETURN(const StepResult result,
                    engine_.train_step(cursor_.step, cursor_.consumed_samples, session_.dataset,
-                                      stop_requested() || clock_asks, profile));
+                                      stop_requested() || clock_asks || wants_profile_, profile));
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     return failed_precondition(
         "step {}: loss {}, gradient norm {}: training has diverged. Checkpoints are as they were; "
@@ -117,10 +129,13 @@ Result<TrainLoop::Decision> TrainLoop::decide(bool any_flag) {
       (config_.checkpoint_every_steps > 0 && cursor_.step % config_.checkpoint_every_steps == 0);
   if (!any_flag) return decision;
   // Some rank asked before this step; what for, all learn here.
-  int64_t stop[1] = {stop_requested() ? 1 : 0};
-  RETURN_IF_ERROR(world_.all_reduce(std::span<int64_t>(stop), ReduceOp::kMax));
-  decision.stop = stop[0] != 0;
-  decision.save = true;
+  int64_t asked[2] = {stop_requested() ? 1 : 0, wants_profile_ ? 1 : 0};
+  RETURN_IF_ERROR(world_.all_reduce(std::span<int64_t>(asked), ReduceOp::kMax));
+  decision.stop = asked[0] != 0;
+  decision.profile = asked[1] != 0;
+  wants_profile_ = false;
+  // Who asks for a profile alone asks for no checkpoint; one that is due as well comes next time.
+  if (decision.stop || !decision.profile) decision.save = true;
   return decision;
 }
 
@@ -188,7 +203,14 @@ Status TrainLoop::profile_if_complete() {
   if (config_.profile_steps == 0 || cursor_.step - profile_from_ != config_.profile_steps + 1) {
     return {};
   }
-  ASSIGN_OR_RETURN(const planner::StepProfile profile, engine_.profile());
+  ASSIGN_OR_RETURN(planner::StepProfile profile, engine_.profile());
+  // What the first step takes longer: kernels are made, connections opened.
+  profile.start_phases = start_phases_;
+  if (!profile.start_phases.empty()) {
+    profile.start_phases.push_back({"first step",
+                                    std::max(0.0, first_step_seconds_ - profile.step_seconds),
+                                    planner::PhaseScaling::kFixed});
+  }
   if (is_root()) {
     const Status written = write_profile(config_, profile, control_);
     if (!written.ok()) log_warning("no profile: {}", written.message());
@@ -235,10 +257,45 @@ Status TrainLoop::improve_schedule(const planner::StepProfile& profile) {
 // The agent writes its bounds when its controller answers, which may be long after the profile.
 void TrainLoop::report_profile() {
   since_report_.restart();
-  const Result<bool> reported =
-      report_scale_table(config_, profiled_plan_, *unreported_profile_, control_);
+  Result<std::optional<planner::ScaleTable>> reported =
+      report_scale_table(config_, profiled_plan_, *unreported_profile_, measured_steps_, control_);
   if (!reported.ok()) log_warning("no scale table: {}", reported.status().message());
-  if (!reported.ok() || *reported) unreported_profile_.reset();
+  if (reported.ok() && !reported->has_value()) return;
+  if (reported.ok()) table_ = *std::move(reported);
+  remeasure_.steps_since_profile = 0;
+  unreported_profile_.reset();
+}
+
+void TrainLoop::note_window() {
+  const auto middle = window_.begin() + kWindow / 2;
+  std::nth_element(window_.begin(), middle, window_.end());
+  remeasure_.step_seconds_now = *middle;
+  window_.clear();
+  // The best window counts: what a busy moment adds is no property of the size.
+  if (best_median_ > 0 && remeasure_.step_seconds_now >= best_median_) return;
+  best_median_ = remeasure_.step_seconds_now;
+  const Status written =
+      write_measured_step(config_, measured_steps_, {world_.size(), best_median_});
+  if (!written.ok()) log_warning("measured_steps.json: {}", written.message());
+}
+
+void TrainLoop::note_step_seconds(double seconds) {
+  if (!is_root()) return;
+  if (cursor_.step == first_step_ + 1) {
+    first_step_seconds_ = seconds;
+    return;
+  }
+  ++remeasure_.steps_since_profile;
+  window_.push_back(seconds);
+  if (window_.size() == kWindow) note_window();
+  if (!table_.has_value() || unreported_profile_.has_value()) return;
+  const planner::RemeasureDecision decision =
+      planner::when_to_remeasure(*table_, remeasure_, kDrift);
+  if (!decision.now) return;
+  log_info("the profile is taken again: {}", decision.reason);
+  wants_profile_ = true;
+  ++remeasure_.profiles_taken;
+  remeasure_.steps_since_profile = 0;
 }
 
 Result<bool> TrainLoop::save(const Decision& decision) {

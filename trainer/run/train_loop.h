@@ -10,6 +10,7 @@
 #include "trainer/engine/engine.h"
 #include "trainer/run/hold_point.h"
 #include "trainer/run/metrics_file.h"
+#include "trainer/run/profile_report.h"
 #include "trainer/run/progress_line.h"
 #include "trainer/run/session.h"
 
@@ -20,9 +21,10 @@ enum class LoopEnd { kComplete, kStopRequested, kNotSaved };
 
 class TrainLoop {
  public:
-  // Everything passed outlives the loop; `cursor` is where the engine's state stands.
+  // Everything passed outlives the loop; `cursor` is where the engine's state stands,
+  // `start_phases` what this start took so far, for the profile.
   TrainLoop(Communicator& world, const Session& session, Engine& engine, ControlDir& control,
-            const TrainingCursor& cursor);
+            const TrainingCursor& cursor, std::vector<planner::StartPhase> start_phases);
 
   // Collective. Runs until the last step, or saves and returns at the first step boundary after any
   // rank caught a stop signal. A save that fails ends nothing: under an agent, which decides, steps
@@ -34,6 +36,7 @@ class TrainLoop {
   struct Decision {  // the same on all ranks
     bool stop = false;
     bool save = false;
+    bool profile = false;  // measure again
   };
   Status open_metrics();
   Result<StepResult> one_step();
@@ -45,6 +48,9 @@ class TrainLoop {
   // Once, where wants_made_schedule(): rank 0 makes it from the profile, all change to it.
   Status improve_schedule(const planner::StepProfile& profile);
   void report_profile();
+  // Rank 0: keeps the step's time; whether the table should be made anew.
+  void note_step_seconds(double seconds);
+  void note_window();
   // True when the state is on disk.
   Result<bool> save(const Decision& decision);
   Result<bool> save_end();
@@ -67,9 +73,18 @@ class TrainLoop {
   const HoldPoint hold_;
   Progress last_progress_;
   Stopwatch since_save_, since_report_;
-  int failed_stops_ = 0;                                    // in a row
-  std::optional<planner::StepProfile> unreported_profile_;  // rank 0: no scale table of it yet
+  int failed_stops_ = 0;  // in a row
+  // Rank 0.
+  std::optional<planner::StepProfile> unreported_profile_;  // no scale table of it yet
   planner::Plan profiled_plan_;                             // its
+  std::optional<planner::ScaleTable> table_;                // the last reported one
+  std::vector<planner::MeasuredStep> measured_steps_;       // of all sizes so far
+  std::vector<double> window_;                              // the last steps' seconds
+  double best_median_ = 0;                                  // of this process's windows, 0 = none
+  planner::RemeasureState remeasure_;
+  bool wants_profile_ = false;
+  std::vector<planner::StartPhase> start_phases_;
+  double first_step_seconds_ = 0;
 };
 
 }  // namespace flextrain::trainer

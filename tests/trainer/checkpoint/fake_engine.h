@@ -64,6 +64,8 @@ class FakeEngine : public Engine {
   Result<planner::StepProfile> profile() override { return internal_error("not used"); }
   const std::vector<TraceEvent>& trace() const override { return trace_; }
   int64_t static_bytes() const override { return 0; }
+  int64_t device_bytes() const override { return 0; }
+  void restart_profile() override {}
 
   void save_only(std::vector<planner::LayerId> layers) { saved_ = std::move(layers); }
   LayerState& layer(planner::LayerId id) { return state_.at(id); }
