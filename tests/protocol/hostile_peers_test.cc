@@ -331,7 +331,9 @@ TEST(HostilePeers, AnswersThatNobodyReadsAreBounded) {
       120s));
   EXPECT_LE(most, options.max_buffered_bytes / 4) << "of one address";
   // The account, and what two workers have in hand: a value, its text, the sealed body of each.
-  if (!kSanitized) EXPECT_LE(mib, 64) << "at no moment";
+  if (!kSanitized) {
+    EXPECT_LE(mib, 64) << "at no moment";
+  }
   EXPECT_GE(worst_call_ms(server->port()), 0);
   EXPECT_TRUE(wait_until([&] { return server->statistics().connections == 0; }, 60s))
       << "who does not read is cut";
