@@ -71,9 +71,7 @@ test_switched_off() { # at a reconfigure; a pipe in the file's place holds nobod
 test_controller_dies() {
   local job step
   job=$(common_job alice long)
-  touch "$VC_ROOT/grown" # slurmctld saves its jobs within 5 s of a change; an update is one
-  vc exec ctl scontrol update "jobid=$job" comment=grown
-  wait_for 20 "job state saved" test "$VC_ROOT/state/job_state" -nt "$VC_ROOT/grown"
+  job_saved "$job"
   vc kill-ctld
   step=$(last_step alice long)
   wait_for 30 "steps go on without slurmctld" step_beyond alice long $((step + 20))

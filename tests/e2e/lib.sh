@@ -68,6 +68,13 @@ since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }'; 
 # Slurm's view. job_state JOB: PENDING, RUNNING, …
 job_state() { vc exec ctl scontrol -o show job "$1" 2>/dev/null | grep -o 'JobState=[A-Z_]*' | head -n 1 | cut -d= -f2; }
 job_is() { [ "$(job_state "$1")" = "$2" ]; }
+# job_saved JOB: before a kill of slurmctld, which saves its jobs within 5 s of a change (an update is
+# one) and knows nothing of what is younger when it comes back.
+job_saved() {
+  touch "$VC_ROOT/saved.mark"
+  vc exec ctl scontrol update "jobid=$1" comment=saved
+  wait_for 20 "job state saved" test "$VC_ROOT/state/job_state" -nt "$VC_ROOT/saved.mark"
+}
 wait_job() { wait_for "${3:-30}" "job $1 $2" job_is "$1" "$2"; }
 node_is() { vc exec ctl sinfo -h -N -n "$1" -o %T | grep -q "$2"; }
 submit() { as "$1" sbatch --parsable "${@:2}"; } # submit USER SBATCH-ARGS…: prints the job id

@@ -57,6 +57,7 @@ test_stranger() {
   wait_grown alice "$job"
   gpus=$(job_field alice "$job" held_gpus)
   port=$(vc exec ctl "$E2E_BUILD/bin/sflex" diag --json | jq -r '(.rows? // [.])[0].port')
+  job_saved "$job"
   vc kill-ctld
   cat >"$(home bob)/stranger.pl" <<'PERL'
 use strict; use IO::Socket::INET;

@@ -104,8 +104,7 @@ test_kill_ctld() {
   local job
   job=$(submit alice -o "kill-%j.txt" -w n2 --wrap='sleep 8; hostname')
   wait_job "$job" RUNNING
-  touch "$VC_ROOT/running" # slurmctld writes its state within 5 s; a job younger than that is lost
-  wait_for 10 "job state saved" test "$VC_ROOT/state/job_state" -nt "$VC_ROOT/running"
+  job_saved "$job"
   vc kill-ctld
   assert_fails as alice timeout 5 squeue
   vc start-ctld

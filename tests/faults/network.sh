@@ -125,14 +125,14 @@ heal_clock_slurmctld_back() { set_back_after 15 slurmctld ctl; }
 fault clock-munged-ctl-forward exact "the controller's munged 10 minutes ahead for 8 s"
 kind_clock_munged_ctl_forward() { with_clocks; }
 excuse_clock_munged_ctl_forward() { echo slurmctld; }
-late_clock_munged_ctl_forward() { echo $LATE_WORD; }
+late_clock_munged_ctl_forward() { echo "$LATE_WORD"; }
 inject_clock_munged_ctl_forward() { vc clock munged ctl +600; }
 heal_clock_munged_ctl_forward() { set_back_after 8 munged ctl; }
 
 fault clock-munged-ctl-back exact "the controller's munged 10 minutes behind for 8 s"
 kind_clock_munged_ctl_back() { with_clocks; }
 excuse_clock_munged_ctl_back() { echo slurmctld; }
-late_clock_munged_ctl_back() { echo $LATE_WORD; }
+late_clock_munged_ctl_back() { echo "$LATE_WORD"; }
 inject_clock_munged_ctl_back() { vc clock munged ctl -600; }
 heal_clock_munged_ctl_back() { set_back_after 8 munged ctl; }
 

@@ -103,12 +103,7 @@ heal_orted_stop() {
 }
 
 # ---- Slurm's daemons --------------------------------------------------------------------------
-# slurmctld saves within 5 s of a change: what is younger would be forgotten, as by any Slurm.
-saved_by_slurm() {
-  touch "$VC_ROOT/saved.mark"
-  on ctl scontrol update "jobid=${RIGID:-$JOB}" comment=saved
-  wait_until_quiet 20 test "$VC_ROOT/state/job_state" -nt "$VC_ROOT/saved.mark" || echo "job_state is not saved in 20 s"
-}
+saved_by_slurm() { (job_saved "${RIGID:-$JOB}"); } # says so, and is false, where it is not
 fault slurmctld-kill exact "kill -9 of slurmctld, back after 5 s"
 excuse_slurmctld_kill() { echo slurmctld; }
 inject_slurmctld_kill() { saved_by_slurm && vc kill-ctld; }
@@ -145,7 +140,7 @@ inject_slurmctld_reconfigure() {
 
 fault munged-ctl-kill exact "kill -9 of the controller's munged, back after 10 s"
 excuse_munged_ctl_kill() { echo slurmctld; } # squeue cannot ask
-late_munged_ctl_kill() { echo $LATE_WORD; }
+late_munged_ctl_kill() { echo "$LATE_WORD"; }
 setup_munged_ctl_kill() { patient_slurm; }
 inject_munged_ctl_kill() { on ctl pkill -KILL -x munged; }
 heal_munged_ctl_kill() {
@@ -154,7 +149,7 @@ heal_munged_ctl_kill() {
 }
 fault munged-ctl-stop exact "the controller's munged stopped (-STOP) for 10 s"
 excuse_munged_ctl_stop() { echo slurmctld; }
-late_munged_ctl_stop() { echo $LATE_WORD; }
+late_munged_ctl_stop() { echo "$LATE_WORD"; }
 setup_munged_ctl_stop() { patient_slurm; }
 inject_munged_ctl_stop() { on ctl pkill -STOP -x munged; }
 heal_munged_ctl_stop() {
