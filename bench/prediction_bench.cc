@@ -9,41 +9,13 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "tests/trainer/emulation/rehearsed_job.h"
 #include "trainer/emulation/rehearsal.h"
 
 namespace flextrain::trainer {
 namespace {
 
-struct Layout {
-  int pp, dp, virtual_stages;
-  const char* schedule;
-  planner::Recompute recompute = planner::Recompute::kNone;
-};
-
-TrainConfig model_of(int layers, int global_batch) {
-  TrainConfig config;
-  config.model.layers = layers;
-  config.model.hidden = 2048;
-  config.model.heads = 16;
-  config.model.kv_heads = 4;
-  config.model.ffn = 5632;
-  config.model.vocab = 32000;
-  config.model.sequence = 4096;
-  config.global_batch = global_batch;
-  return config;
-}
-
-planner::Plan plan_of(const TrainConfig& config, const Layout& at) {
-  planner::RegularLayout layout;
-  layout.num_transformer_layers = config.model.layers;
-  layout.pipeline_parallel = at.pp;
-  layout.data_parallel = at.dp;
-  layout.virtual_stages = at.virtual_stages;
-  layout.global_batch = config.global_batch;
-  layout.schedule = at.schedule;
-  layout.recompute = at.recompute;
-  return planner::make_regular_plan(layout).value();
-}
+using Layout = RehearsedLayout;
 
 struct Errors {
   double worst_time = 0, worst_memory = 0, sum_time = 0;
@@ -58,8 +30,8 @@ bool table(const std::string& folder, const char* name, int layers, int global_b
     fmt::print(stderr, "{}\n", cluster.status().message());
     return false;
   }
-  const TrainConfig config = model_of(layers, global_batch);
-  const planner::Plan base_plan = plan_of(config, base);
+  const TrainConfig config = rehearsed_job(layers, global_batch, 4096);
+  const planner::Plan base_plan = rehearsed_plan(config, base);
   const Result<RehearsalResult> profiled = rehearse(config, base_plan, *cluster, {1, 3});
   if (!profiled.ok()) {
     fmt::print(stderr, "{}: {}\n", name, profiled.status().message());
@@ -71,7 +43,7 @@ bool table(const std::string& folder, const char* name, int layers, int global_b
       "| layout | predicted s | rehearsed s | error % | memory GB | rehearsed GB | error % |\n");
   fmt::print("|---|---|---|---|---|---|---|\n");
   for (const Layout& layout : layouts) {
-    const planner::Plan plan = plan_of(config, layout);
+    const planner::Plan plan = rehearsed_plan(config, layout);
     const Result<PredictionCheck> check =
         check_prediction(config, *cluster, *profiled, base_plan, plan);
     if (!check.ok()) {

@@ -9,50 +9,25 @@
 #include <ctime>
 
 #include "planner/predict.h"
+#include "tests/trainer/emulation/rehearsed_job.h"
 
 namespace flextrain::trainer {
 namespace {
 
 using ::testing::HasSubstr;
 
-TrainConfig model_of(int layers, int global_batch) {
-  TrainConfig config;
-  config.model.layers = layers;
-  config.model.hidden = 2048;
-  config.model.heads = 16;
-  config.model.kv_heads = 4;
-  config.model.ffn = 5632;
-  config.model.vocab = 32000;
-  config.model.sequence = 2048;
-  config.global_batch = global_batch;
-  return config;
-}
-
-planner::Plan plan_of(const TrainConfig& config, int pp, int dp, const std::string& schedule) {
-  planner::RegularLayout layout;
-  layout.num_transformer_layers = config.model.layers;
-  layout.pipeline_parallel = pp;
-  layout.data_parallel = dp;
-  layout.global_batch = config.global_batch;
-  layout.schedule = schedule;
-  return planner::make_regular_plan(layout).value();
-}
-
 // The floors of the planner's promises: step time within 6 %, memory within 5 %, from a profile of
 // three steps of another layout; contention and jitter unknown to it. The whole table, and what is
 // reached on average: bench/prediction_bench.cc, docs/prediction.md.
-struct Layout {
-  int pp, dp;
-  const char* schedule;
-};
+using Layout = RehearsedLayout;
 void expect_foretold(const ClusterProfile& cluster, int global_batch, const Layout& base,
                      const std::vector<Layout>& layouts) {
-  const TrainConfig config = model_of(16, global_batch);
-  const planner::Plan base_plan = plan_of(config, base.pp, base.dp, base.schedule);
+  const TrainConfig config = rehearsed_job(16, global_batch, 2048);
+  const planner::Plan base_plan = rehearsed_plan(config, base);
   const auto profiled = rehearse(config, base_plan, cluster, {1, 3});
   ASSERT_TRUE(profiled.ok()) << profiled.status().to_string();
   for (const Layout& layout : layouts) {
-    const planner::Plan plan = plan_of(config, layout.pp, layout.dp, layout.schedule);
+    const planner::Plan plan = rehearsed_plan(config, layout);
     const auto check = check_prediction(config, cluster, *profiled, base_plan, plan);
     ASSERT_TRUE(check.ok()) << check.status().to_string();
     EXPECT_LT(std::abs(check->time_error()), 0.06)
@@ -74,35 +49,35 @@ TEST(Prediction, OfAHomogeneousClusterKeepsItsFloors) {
   // Two nodes, so that the profile knows both kinds of links.
   ClusterProfile cluster = noisy_cluster();
   cluster.gpus_per_node = cluster.adapters_per_node = 4;
-  expect_foretold(cluster, 64, {4, 2, "1f1b"},
-                  {{4, 2, "1f1b"},
-                   {4, 2, "gpipe"},
-                   {4, 2, "memory-min"},
-                   {4, 2, "zb-1p"},
-                   {4, 1, "1f1b"},
-                   {8, 2, "1f1b"},
-                   {8, 8, "zb-1p"}});
+  expect_foretold(cluster, 64, {4, 2, 1, "1f1b"},
+                  {{4, 2, 1, "1f1b"},
+                   {4, 2, 1, "gpipe"},
+                   {4, 2, 1, "memory-min"},
+                   {4, 2, 1, "zb-1p"},
+                   {4, 1, 1, "1f1b"},
+                   {8, 2, 1, "1f1b"},
+                   {8, 8, 1, "zb-1p"}});
 }
 
 TEST(Prediction, OfAnUnevenClusterKeepsItsFloors) {
   ClusterProfile cluster = noisy_cluster();
   cluster.gpus_per_node = 2, cluster.adapters_per_node = 2;
   cluster.nodes_apart = 2, cluster.speed = 0.8;
-  expect_foretold(cluster, 64, {4, 2, "1f1b"},
-                  {{4, 2, "1f1b"}, {4, 2, "zb-1p"}, {2, 4, "1f1b"}, {4, 1, "gpipe"}});
+  expect_foretold(cluster, 64, {4, 2, 1, "1f1b"},
+                  {{4, 2, 1, "1f1b"}, {4, 2, 1, "zb-1p"}, {2, 4, 1, "1f1b"}, {4, 1, 1, "gpipe"}});
 }
 
 TEST(Prediction, OfATwoLevelNetworkKeepsItsFloors) {
   ClusterProfile cluster = noisy_cluster();
   cluster.gpus_per_node = 4, cluster.adapters_per_node = 2;
   cluster.nodes_per_switch = 2, cluster.uplink_gb_per_s = 50;
-  expect_foretold(cluster, 64, {8, 2, "1f1b"},
-                  {{8, 2, "1f1b"}, {8, 2, "zb-1p"}, {8, 1, "1f1b"}, {8, 4, "1f1b"}});
+  expect_foretold(cluster, 64, {8, 2, 1, "1f1b"},
+                  {{8, 2, 1, "1f1b"}, {8, 2, 1, "zb-1p"}, {8, 1, 1, "1f1b"}, {8, 4, 1, "1f1b"}});
 }
 
 TEST(Rehearsal, IsTheSameEveryTimeAndAnotherBySeed) {
-  const TrainConfig config = model_of(8, 16);
-  const planner::Plan plan = plan_of(config, 4, 2, "1f1b");
+  const TrainConfig config = rehearsed_job(8, 16, 2048);
+  const planner::Plan plan = rehearsed_plan(config, {4, 2, 1, "1f1b"});
   ClusterProfile cluster;
   cluster.kernel = cluster.link = 0.05;
   const auto first = rehearse(config, plan, cluster);
@@ -118,23 +93,23 @@ TEST(Rehearsal, IsTheSameEveryTimeAndAnotherBySeed) {
 }
 
 TEST(Rehearsal, MoreDevicesAreFasterAndASlowNodeIsSlower) {
-  const TrainConfig config = model_of(8, 32);
+  const TrainConfig config = rehearsed_job(8, 32, 2048);
   ClusterProfile cluster;
-  const auto one = rehearse(config, plan_of(config, 1, 1, "1f1b"), cluster);
-  const auto four = rehearse(config, plan_of(config, 4, 1, "1f1b"), cluster);
+  const auto one = rehearse(config, rehearsed_plan(config, {1, 1, 1, "1f1b"}), cluster);
+  const auto four = rehearse(config, rehearsed_plan(config, {4, 1, 1, "1f1b"}), cluster);
   cluster.gpus_per_node = 2, cluster.adapters_per_node = 2;
   cluster.nodes_apart = 2, cluster.speed = 0.5;
-  const auto uneven = rehearse(config, plan_of(config, 4, 1, "1f1b"), cluster);
+  const auto uneven = rehearse(config, rehearsed_plan(config, {4, 1, 1, "1f1b"}), cluster);
   ASSERT_TRUE(one.ok() && four.ok() && uneven.ok());
   EXPECT_LT(four->median_step_seconds, one->median_step_seconds / 2.5);
   EXPECT_GT(uneven->median_step_seconds, four->median_step_seconds * 1.5);
 }
 
 TEST(Rehearsal, ADeviceThatIsTooSmallSaysSo) {
-  const TrainConfig config = model_of(8, 8);
+  const TrainConfig config = rehearsed_job(8, 8, 2048);
   ClusterProfile cluster;
   cluster.memory_gib = 2;
-  const auto result = rehearse(config, plan_of(config, 2, 1, "1f1b"), cluster);
+  const auto result = rehearse(config, rehearsed_plan(config, {2, 1, 1, "1f1b"}), cluster);
   EXPECT_EQ(result.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(result.status().message(), HasSubstr("out of device memory"));
 }
@@ -142,9 +117,10 @@ TEST(Rehearsal, ADeviceThatIsTooSmallSaysSo) {
 // 512 ranks in this process. The aim is seconds; the ceiling is for a loaded machine and counts
 // this process's work alone.
 TEST(Rehearsal, FiveHundredAndTwelveRanks) {
-  const TrainConfig config = model_of(32, 512);
+  const TrainConfig config = rehearsed_job(32, 512, 2048);
   const std::clock_t begun = std::clock();
-  const auto result = rehearse(config, plan_of(config, 16, 32, "1f1b"), ClusterProfile{});
+  const auto result =
+      rehearse(config, rehearsed_plan(config, {16, 32, 1, "1f1b"}), ClusterProfile{});
   const double seconds = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
   ASSERT_TRUE(result.ok()) << result.status().to_string();
   EXPECT_EQ(result->traces.size(), 512u);
