@@ -50,13 +50,9 @@ bool table(const std::string& folder, const char* name, int layers, int global_b
       fmt::print("| {} | {} |\n", planner::plan_summary(plan), check.status().message());
       continue;
     }
-    fmt::print("| {}{} | {:.4f} | {:.4f} | {:+.2f} | {:.2f} | {:.2f} | {:+.2f} |\n",
-               planner::plan_summary(plan),
-               layout.recompute == planner::Recompute::kNone
-                   ? ""
-                   : fmt::format(", recompute {}", planner::recompute_name(layout.recompute)),
-               check->predicted_seconds, check->rehearsed_seconds, 100 * check->time_error(),
-               static_cast<double>(check->predicted_bytes) / 1e9,
+    fmt::print("| {} | {:.4f} | {:.4f} | {:+.2f} | {:.2f} | {:.2f} | {:+.2f} |\n",
+               planner::plan_summary(plan), check->predicted_seconds, check->rehearsed_seconds,
+               100 * check->time_error(), static_cast<double>(check->predicted_bytes) / 1e9,
                static_cast<double>(check->rehearsed_bytes) / 1e9, 100 * check->memory_error());
     std::fflush(stdout);
     all.worst_time = std::max(all.worst_time, std::abs(check->time_error()));
