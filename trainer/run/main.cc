@@ -163,7 +163,7 @@ int run(int argc, char** argv) {
                         [&](Communicator& w) { return printed(bench_command(w, bench)); });
   }
   // Before MPI starts, so that a request that comes early is kept and not fatal.
-  catch_stop_signals();
+  keep_stop_signals();
   const TrainOptions& options = resume_app->parsed() ? resume : train;
   return on_all_ranks(argc, argv, [&](Communicator& w) { return train_command(w, options); });
 }

@@ -56,12 +56,12 @@ TEST_F(SignalTest, EarlySignalIsKept) {
   write_job(path("job"));
   ChildProcess child(path("job"), mpirun(0) + " " + kLong);
   ASSERT_TRUE(wait_until(kDeadline, [&] {
-    // The handler is installed as soon as the process shows it as caught.
+    // From the moment that the process shows it as blocked.
     std::ifstream status("/proc/" + std::to_string(child.pid()) + "/status");
     for (std::string line; std::getline(status, line);) {
-      if (line.rfind("SigCgt:", 0) == 0) {
-        const uint64_t caught = std::stoull(line.substr(8), nullptr, 16);
-        return (caught >> (SIGUSR1 - 1) & 1) != 0;
+      if (line.rfind("SigBlk:", 0) == 0) {
+        const uint64_t blocked = std::stoull(line.substr(8), nullptr, 16);
+        return (blocked >> (SIGUSR1 - 1) & 1) != 0;
       }
     }
     return false;
