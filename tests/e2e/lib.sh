@@ -75,6 +75,14 @@ job_saved() {
   vc exec ctl scontrol update "jobid=$1" comment=saved
   wait_for 20 "job state saved" test "$VC_ROOT/state/job_state" -nt "$VC_ROOT/saved.mark"
 }
+# hurry_requeued JOB: a requeued job waits for two minutes, until all that ended its old run has arrived;
+# sooner, a kill that is still on its way to a node that comes back ends the new run. So nothing may
+# be on its way.
+hurry_requeued() {
+  job_is "$1" PENDING || return 0
+  grep -Pzq 'Agent queue size: +0\nAgent count: +0\n' <(vc exec ctl sdiag 2>/dev/null) || return 0
+  vc exec ctl scontrol update "jobid=$1" starttime=now >/dev/null 2>&1 || true
+}
 wait_job() { wait_for "${3:-30}" "job $1 $2" job_is "$1" "$2"; }
 node_is() { vc exec ctl sinfo -h -N -n "$1" -o %T | grep -q "$2"; }
 submit() { as "$1" sbatch --parsable "${@:2}"; } # submit USER SBATCH-ARGS…: prints the job id

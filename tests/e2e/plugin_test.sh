@@ -107,10 +107,9 @@ test_signals() { # --signal, the time limit and srun steps of an elastic job
   assert_contains "$out" told
 }
 
-# Slurm holds a requeued job for 2 minutes, and begins to do so only when it has cleaned up.
 run_again() {
   job_is "$1" COMPLETED && return
-  vc exec ctl scontrol update jobid="$1" starttime=now
+  hurry_requeued "$1"
   false
 }
 test_requeue() {

@@ -19,10 +19,9 @@ restarted() { [ "$(restarts "$1")" = 1 ]; }
 batch_host() { vc exec ctl scontrol -o show job "$1" | grep -o 'BatchHost=[a-z0-9]*' | cut -d= -f2; }
 nodes_of() { vc exec ctl scontrol show hostnames "$(vc exec ctl squeue -h -j "$1" -o %N)"; }
 base_log() { cat "$(home alice)/train/$1/job.log"; }
-# Slurm holds a requeued job for 2 minutes, and begins to do so only when it has cleaned up.
 runs_again() {
   job_is "$1" RUNNING && return
-  vc exec ctl scontrol update jobid="$1" starttime=now
+  hurry_requeued "$1"
   false
 }
 # finished NAME JOB: to its end, with the straight run's losses and digest.

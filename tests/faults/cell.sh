@@ -10,9 +10,8 @@ restarted() { [ "$(job_value "$JOB" Restarts)" -ge 1 ] 2>/dev/null; }
 job_gone() { ! on ctl scontrol show job "$JOB" >/dev/null 2>&1; }
 
 left_its_nodes() { restarted || job_is "$JOB" PENDING; }
-# Slurm lets a requeued job wait for two minutes; nobody does here.
 started_again() {
-  ! job_is "$JOB" PENDING || on ctl scontrol update "jobid=$JOB" starttime=now 2>/dev/null
+  hurry_requeued "$JOB"
   restarted && job_is "$JOB" RUNNING
 }
 

@@ -28,7 +28,7 @@ soak_elastic() {
   for owner in alice bob; do
     if [ -n "${SOAK_JOB[$owner]:-}" ]; then
       JOB=${SOAK_JOB[$owner]}
-      ! job_is "$JOB" PENDING || on ctl scontrol update "jobid=$JOB" starttime=now >/dev/null 2>&1
+      hurry_requeued "$JOB"
       soak_over "$JOB" || continue
       soak_judge "$owner"
     fi
