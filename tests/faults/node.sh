@@ -57,7 +57,7 @@ fault companion-node-slurmd-stop exact "slurmd of a companion's node stopped (-S
 skip_companion_node_slurmd_stop() { needs_companion_job "$1"; }
 inject_companion_node_slurmd_stop() { pick_companion && on "$COMPANION_NODE" pkill -STOP -x slurmd; }
 heal_companion_node_slurmd_stop() {
-  wait_until_quiet 50 node_looks_down || return 1
+  wait_until_quiet 90 node_looks_down || return 1
   on "$COMPANION_NODE" pkill -CONT -x slurmd
 }
 

@@ -54,6 +54,7 @@ pick_companion() {
   mapfile -t lines < <(companion_lines | awk -v s="${1:-}" 's == "" || $3 == s' | sort -n)
   [ ${#lines[@]} -gt 0 ] || {
     echo "no companion ${1:-} in the queue"
+    TARGET_GONE=1
     return 1
   }
   pick "${lines[@]}"

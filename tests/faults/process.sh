@@ -36,6 +36,7 @@ companion_agent() { # SIGNAL, to the agent of one companion that has an agent
   for node in $OTHER_NODES; do [ -z "$(pids_on "$node" "$PATTERN_COMPANION_AGENT")" ] || nodes+=("$node"); done
   [ ${#nodes[@]} -gt 0 ] || {
     echo "no companion's agent runs"
+    TARGET_GONE=1
     return 1
   }
   pick "${nodes[@]}"
@@ -53,6 +54,7 @@ pick_rank() {
   done
   [ ${#found[@]} -gt 0 ] || {
     echo "no rank runs"
+    TARGET_GONE=1
     return 1
   }
   pick "${found[@]}"
@@ -132,10 +134,10 @@ excuse_slurmctld_reconfigure() { [ "$PHASE" != shrinking-saving ] || echo rigid;
 inject_slurmctld_reconfigure() {
   local i
   for ((i = 0; i < 50; i++)); do
-    [ $((i % 5)) -ne 0 ] || submit bob -H -N1 --gres=gpu:1 -o /dev/null --wrap true >/dev/null
+    [ $((i % 5)) -ne 0 ] || submit bob -H -J passing -N1 --gres=gpu:1 -o /dev/null --wrap true >/dev/null
     on ctl timeout 20 scontrol reconfigure || return 1
   done
-  on ctl scancel --user bob --state=pending --name=wrap
+  on ctl scancel --user bob --state=pending --name=passing # not the cell's rigid job
 }
 
 fault munged-ctl-kill exact "kill -9 of the controller's munged, back after 10 s"
