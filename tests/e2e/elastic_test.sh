@@ -30,6 +30,25 @@ test_grow() {
   assert_contains "$(user alice sflex decisions -j "$job")" grow
 }
 
+test_table() { # what the planner kept and dropped is seen, and what the controller did follows it
+  local job rows grow
+  job=$(common_job alice long)
+  rows=$(sflex_rows alice table "$job" | jq -cs .)
+  jq -e 'length > 1 and all(.[]; .kept == (.drop_rule == ""))' <<<"$rows" >/dev/null ||
+    fail "an entry is dropped without a rule, or kept with one: $rows"
+  grow=$(sflex_rows slurm decisions -j "$job" -k grow | jq -s 'map(select(.outcome == "done"))[-1].id')
+  # At most the GPUs that the job then had beside the idle ones; at equal speed the fewest.
+  sflex_rows slurm explain "$grow" >"$VC_ROOT/grow.json"
+  jq -e --argjson job "$job" '.to_gpus as $to | .snapshot as $s
+    | ($s.elastic[] | select(.job_id == $job)) as $e
+    | ([$s.offer_lists[$e.offers][][1]] | add) as $idle
+    | [$e.table[] | select(.gpus > $e.held_gpus and .gpus <= $e.held_gpus + $idle and .gpus <= $e.max_gpus)]
+    | max_by(.tokens_per_second).tokens_per_second as $best
+    | any(.[]; .gpus == $to and .tokens_per_second == $best)' "$VC_ROOT/grow.json" >/dev/null ||
+    fail "it grew to another size than the fastest kept one: $(jq -c '[.from_gpus, .to_gpus, .snapshot.idle_gpus, .snapshot.elastic]' "$VC_ROOT/grow.json")"
+  echo "# $(jq -c 'map([.gpus, .kept])' <<<"$rows")"
+}
+
 test_give_back() {
   local job waits=() line
   job=$(common_job alice long)
@@ -119,6 +138,7 @@ test_exact() {
 }
 
 e2e_case "grows into idle GPUs, companions belong to the user" test_grow
+e2e_case "the scale table says what it kept and dropped, and the growth follows it" test_table
 e2e_case "rigid jobs get the GPUs back, 5 times" test_give_back
 e2e_case "Enabled=no at a reconfigure gives the companions back" test_switched_off
 e2e_case "training goes on while slurmctld is dead, and is controlled again afterwards" test_controller_dies
