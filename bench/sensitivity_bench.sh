@@ -18,7 +18,7 @@ row() { # TITLE POLICY GPUS ARGUMENTS…
   "$sflex" simulate "${traces[@]}" --gpus "$pool" --share 0.6 --warm-up 7 -q --policies "$policy" --csv "$csv" "$@" >/dev/null
   awk -F, -v title="$title" -v policy="$policy" '
     NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i }
-    $1 == policy { n++; for (i = 5; i <= NF; i++) sum[i] += $i }
+    $1 == policy && $at["gpus"] == "all" { n++; for (i = 5; i <= NF; i++) sum[i] += $i }
     END { printf "| %s | %.3f | %.3f | %.1f %% | %.1f %% | %.3f | %.0f %% | %.2f | %.0f |\n", title, sum[at["njct"]] / n,
           sum[at["nrun"]] / n, 100 * sum[at["slower"]] / n, 100 * sum[at["longer"]] / n, sum[at["w60"]] / n,
           100 * sum[at["utilisation"]] / n, sum[at["switches_per_job"]] / n, sum[at["pause_gpu_hours"]] / n }' "$csv"

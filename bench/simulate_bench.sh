@@ -16,7 +16,7 @@ simulate() { # TITLE POLICIES ARGUMENTS…
   shift 2
   echo "== $title"
   "$sflex" simulate "${traces[@]}" --gpus "$gpus" --warm-up 7 -q --policies "$policies" --csv "$csv" "$@" | tail -n +3
-  awk -F, 'NR > 1 { s[$1] += $NF; n[$1]++ } END { for (p in s) printf "%s: %.2f s a replay\n", p, s[p] / n[p] }' "$csv" | sort
+  awk -F, 'NR > 1 && $4 == "all" { s[$1] += $NF; n[$1]++ } END { for (p in s) printf "%s: %.2f s a replay\n", p, s[p] / n[p] }' "$csv" | sort
 }
 traces=("$@")
 all=flextrain-paper,none,elasticflow,recommended,recommended-no-queue-rule,oracle,frictionless

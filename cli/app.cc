@@ -243,13 +243,16 @@ void add_simulate_options(CLI::App& command, SimulateOptions& options) {
                      "Key=Value of flextrain.conf, for every policy; may be repeated");
   command.add_option("--warm-up", options.warm_up_days, "Days at the start that do not count")
       ->capture_default_str();
-  command.add_option("--seeds", options.seeds, "Choices of who is elastic, for the spread")
-      ->check(CLI::Range(1, 1000))
+  command
+      .add_option("--seeds", options.seeds,
+                  "Choices of who is elastic, for the spread: a count, or A-B; 1 = the trace's own")
       ->capture_default_str();
   command.add_flag("--classes", options.classes, "Also per size of the job");
   command.add_option("--csv", options.csv, "Writes every measure of every run");
   command.add_option("--svg", options.svg,
-                     "Draws idle GPUs over time and the sizes of a few elastic jobs");
+                     "Draws the first run's idle GPUs over time and the sizes of a few jobs");
+  command.add_option("--svg-jobs", options.svg_jobs,
+                     "Whose sizes, ids with commas between; else those that switched most");
   command.add_flag("-q,--quiet", options.quiet, "No progress bar");
 }
 

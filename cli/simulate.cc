@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "base/text.h"
+#include "simulator/drawing.h"
 #include "simulator/read_trace.h"
 #include "simulator/report.h"
 #include "simulator/scenario.h"
@@ -63,6 +64,36 @@ Result<ReplayOptions> common_options(const SimulateOptions& options) {
   }
   common.mode = options.mode == "pp" ? ScaleMode::kPipeline : ScaleMode::kDataAndPipeline;
   return common;
+}
+
+// The draws to run, 0 = the trace's own.
+Result<std::vector<uint64_t>> parse_seeds(const std::string& text) {
+  constexpr int64_t kMost = 1000;
+  const size_t dash = text.find('-');
+  const Result<int64_t> first =
+      dash == std::string::npos ? Result<int64_t>(1) : parse_int(trim(text.substr(0, dash)));
+  const Result<int64_t> last =
+      parse_int(trim(dash == std::string::npos ? text : text.substr(dash + 1)));
+  if (!first.ok() || !last.ok() || *first < 1 || *last < *first || *last - *first >= kMost)
+    return invalid_argument("--seeds: '{}' is neither a count from 1 to {} nor a range such as 5-8",
+                            text, kMost);
+  if (dash == std::string::npos && *last == 1) return std::vector<uint64_t>{0};
+  std::vector<uint64_t> seeds;
+  for (int64_t seed = *first; seed <= *last; ++seed) seeds.push_back(static_cast<uint64_t>(seed));
+  return seeds;
+}
+
+Result<std::vector<int64_t>> parse_drawn_jobs(const SimulateOptions& options) {
+  std::vector<int64_t> ids;
+  if (options.svg_jobs.empty()) return ids;
+  if (options.svg.empty())
+    return invalid_argument("--svg-jobs says what --svg draws; give --svg FILE");
+  for (const std::string& item : split(options.svg_jobs, ',')) {
+    const Result<int64_t> id = parse_int(trim(item));
+    if (!id.ok() || *id < 0) return invalid_argument("--svg-jobs: '{}' is no job id", item);
+    ids.push_back(*id);
+  }
+  return ids;
 }
 
 // The keys of flextrain.conf that mean something to a replay.
@@ -126,9 +157,13 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
         return refused(status);
     scenarios.push_back(std::move(*scenario));
   }
+  const Result<std::vector<uint64_t>> seeds = parse_seeds(options.seeds);
+  if (!seeds.ok()) return refused(seeds.status());
+  const Result<std::vector<int64_t>> drawn = parse_drawn_jobs(options);
+  if (!drawn.ok()) return refused(drawn.status());
   std::vector<ScenarioReport> reports;
   std::string svg, notes;
-  const size_t runs = options.traces.size() * static_cast<size_t>(options.seeds);
+  const size_t runs = options.traces.size() * seeds->size();
   size_t done = 0;
   for (const std::string& path : options.traces) {
     const std::string name = path == "-" ? "standard input" : path;
@@ -146,20 +181,21 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
     if (too_large > 0)
       notes +=
           fmt::format("{}: {} jobs left out: more than {} GPUs\n", name, too_large, options.gpus);
-    for (int seed = 1; seed <= options.seeds; ++seed, ++done) {
-      if (options.seeds > 1) redraw(trace, static_cast<uint64_t>(seed));
+    for (const uint64_t seed : *seeds) {
+      if (seed != 0) redraw(trace, seed);
       const auto results = run_scenarios(
           trace, scenarios, options.warm_up_days * 86400, cpu_seconds, [&](double share) {
             if (!options.quiet)
               environment.progress((static_cast<double>(done) + share) / static_cast<double>(runs));
           });
       if (reports.empty())
-        for (const ScenarioRun& run : results) reports.push_back({run.name, "", {}, {}});
-      for (size_t i = 0; i < results.size(); ++i) {
-        reports[i].runs.push_back(results[i].measures);
-        reports[i].seconds.push_back(results[i].seconds);
-      }
-      if (done == 0 && !options.svg.empty()) svg = report_svg(trace, results, options.gpus);
+        for (const ScenarioRun& run : results) reports.push_back({run.name, {}});
+      for (size_t i = 0; i < results.size(); ++i)
+        reports[i].runs.push_back({results[i].measures, seed, results[i].seconds});
+      if (done++ > 0 || options.svg.empty()) continue;
+      Result<std::string> drawing = draw_runs(trace, results, options.gpus, *drawn);
+      if (!drawing.ok()) return refused(drawing.status());
+      svg = std::move(*drawing);
     }
   }
   for (const auto& [path, content] :
@@ -168,10 +204,10 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
     if (const Status status = environment.write_file(path, content); !status.ok())
       return {1, "", fmt::format("sflex simulate: {}\n", printable(status.message()))};
   }
-  const std::string out =
-      fmt::format("{} elastic and {} rigid jobs on {} GPUs{}\n\n",
-                  reports.back().runs.front().elastic_jobs, reports.back().runs.front().rigid_jobs,
-                  options.gpus, runs > 1 ? fmt::format(", the first of {} runs", runs) : "");
+  const Measures& first = reports.back().runs.front().measures;
+  const std::string out = fmt::format("{} elastic and {} rigid jobs on {} GPUs{}\n\n",
+                                      first.elastic_jobs, first.rigid_jobs, options.gpus,
+                                      runs > 1 ? fmt::format(", the first of {} runs", runs) : "");
   return {0, out + print_report(reports, options.classes), notes};
 }
 

@@ -18,8 +18,9 @@ struct SimulateOptions {
   double share = 1, hand_over = 0, tick = 60, warm_up_days = 0;
   std::string remaining = "exact";
   std::vector<std::string> settings;  // "Key=Value" of flextrain.conf
-  int seeds = 1;
-  std::string csv, svg;  // files to write
+  std::string seeds = "1";            // "N": 1 … N, "A-B"; "1" = the trace's own draws
+  std::string csv, svg;               // files to write
+  std::string svg_jobs;               // ids, "" = those that switched most
   bool classes = false, quiet = false;
 };
 

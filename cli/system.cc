@@ -115,7 +115,7 @@ class SystemEnvironment : public Environment {
   }
 
   Result<std::string> read_file(const std::string& path) override {
-    return flextrain::read_file(path, size_t{16} << 20);
+    return flextrain::read_file(path);
   }
 
   Result<std::string> standard_input() override {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/svg.h"
 #include "planner/predict.h"
 
 namespace flextrain::planner {
@@ -45,30 +46,6 @@ const char* colour(const Action& action) {
 }
 
 double end_of(const ScheduleReport& report) { return report.makespan > 0 ? report.makespan : 1; }
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        // Control characters have no place in XML.
-        if (static_cast<unsigned char>(c) >= ' ' || c == '\n' || c == '\t') result += c;
-    }
-  }
-  return result;
-}
 
 // The shortest computation: what one character should be able to show.
 double shortest_compute(const ScheduleReport& report) {
@@ -140,30 +117,26 @@ namespace {
 
 constexpr double kRow = 24, kGap = 4, kLeft = 70, kTop = 34, kWidth = 1100;
 
-void add_panel(const Drawing& drawing, double top, double scale, std::string& svg) {
-  svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" font-size=\"14\">{}</text>\n", kLeft,
-                     top + 20, escaped(drawing.title));
+void add_panel(const Drawing& drawing, double top, double scale, Svg& svg) {
+  svg.text(kLeft, top + 20, drawing.title, {.size = 14});
   for (size_t stage = 0; stage < drawing.report.timeline.size(); ++stage) {
     const double y = top + kTop + static_cast<double>(stage) * (kRow + kGap);
-    svg += fmt::format(
-        "<text x=\"8\" y=\"{:.1f}\">stage {}</text>\n"
-        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f0f0f0\"/>\n",
-        y + 16, stage, kLeft, y, kWidth, kRow);
+    svg.text(8, y + 16, fmt::format("stage {}", stage));
+    svg.box(kLeft, y, kWidth, kRow, {.fill = "#f0f0f0"});
     for (const TimedAction& timed : drawing.report.timeline[stage]) {
       const double width = (timed.end - timed.begin) * scale;
       if (width <= 0) continue;
       const Action& action = timed.action;
       const double x = kLeft + timed.begin * scale;
-      svg += fmt::format(
-          "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\" "
-          "stroke=\"white\" stroke-width=\"0.5\"><title>{} {} chunk {}: {:.6g} to {:.6g} "
-          "s</title></rect>\n",
-          x, y, width, kRow, colour(action), action_kind_name(action.kind), action.micro_batch,
-          action.chunk, timed.begin, timed.end);
-      if (is_compute(action.kind) && width >= 9) {
-        svg += fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                           x + width / 2, y + 16, action.micro_batch);
-      }
+      svg.box(x, y, width, kRow,
+              {.fill = colour(action),
+               .stroke = "white",
+               .stroke_width = 0.5,
+               .tooltip =
+                   fmt::format("{} {} chunk {}: {:.6g} to {:.6g} s", action_kind_name(action.kind),
+                               action.micro_batch, action.chunk, timed.begin, timed.end)});
+      if (is_compute(action.kind) && width >= 9)
+        svg.text(x + width / 2, y + 16, std::to_string(action.micro_batch), {.anchor = "middle"});
     }
   }
 }
@@ -181,11 +154,7 @@ std::string schedules_as_svg(const std::vector<Drawing>& drawings) {
     end = std::max(end, end_of(drawing.report));
   }
   const double scale = kWidth / std::max(end, 1e-300);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"11\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-      kLeft + kWidth + 20, height);
+  Svg svg(kLeft + kWidth + 20, height);
   double top = 0;
   for (const Drawing& drawing : drawings) {
     add_panel(drawing, top, scale, svg);
@@ -198,15 +167,12 @@ std::string schedules_as_svg(const std::vector<Drawing>& drawings) {
     Action action;
     action.kind = kind;
     const std::string name(kind == ActionKind::kSendForward ? "transfer" : action_kind_name(kind));
-    svg += fmt::format(
-        "<rect x=\"{:.0f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>"
-        "<text x=\"{:.0f}\" y=\"{:.1f}\">{}</text>\n",
-        x, legend - 10, colour(action), x + 16, legend, name);
+    svg.box(x, legend - 10, 12, 12, {.fill = colour(action)});
+    svg.text(x + 16, legend, name);
     x += 100;
   }
-  svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.1f}\">odd chunks paler; {:.6g} s in all</text>\n",
-                     x, legend, end);
-  return svg + "</svg>\n";
+  svg.text(x, legend, fmt::format("odd chunks paler; {:.6g} s in all", end));
+  return svg.document();
 }
 
 std::string schedules_as_chrome_trace(const std::vector<Drawing>& drawings) {

@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: MIT
-// Runs as text: table, CSV, SVG. Pure.
+// What runs measured, as text: table and CSV. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "simulator/scenario.h"
+#include "simulator/measures.h"
 
 namespace flextrain::simulator {
 
-// One scenario over one or more runs (traces or seeds).
-struct ScenarioReport {
-  std::string name, meaning;
-  std::vector<Measures> runs;
-  std::vector<double> seconds;
+struct ReportedRun {
+  Measures measures;
+  uint64_t seed = 0;   // of the draws; 0 = the trace's own
+  double seconds = 0;  // of processor time
 };
 
-// One line per scenario; mean, and with several runs "± standard deviation" for the ratios.
+// One scenario over one or more runs (traces or seeds).
+struct ScenarioReport {
+  std::string name;
+  std::vector<ReportedRun> runs;
+};
+
+// One line per scenario; with several runs the means, and below them each column's lowest and
+// highest value. With `size_classes` the same per size of the elastic jobs.
 std::string print_report(const std::vector<ScenarioReport>& reports, bool size_classes);
 
-// Every measure of every run: policy,run,njct,….
+// Every measure of every run, and those of its size classes: policy,run,seed,gpus,…. `gpus` is
+// "all" or the size; what a size class does not have is empty.
 std::string report_csv(const std::vector<ScenarioReport>& reports);
-
-// Idle GPUs over the days of the trace (one line per scenario), and the sizes of a few elastic jobs
-// under the last scenario, those with most switches.
-std::string report_svg(const Trace& trace, const std::vector<ScenarioRun>& runs, int gpus);
 
 }  // namespace flextrain::simulator

@@ -33,8 +33,9 @@ TEST(Simulate, GrowsIntoIdleGpus) {
   EXPECT_EQ(environment.shown, 1) << "the bar ends";
   // By hand: grows at 0 to 128 GPUs, 3.4225x with a pause of 180 s: ends at 180 + 36000/3.4225 =
   // 10698.6, which is 0.2972 of 36000.
-  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,1,1,0.297"));
-  EXPECT_THAT(environment.files["out.svg"], HasSubstr("Job 1 under recommended"));
+  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,0,all,1,1,0.297"));
+  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,0,32,1,,0.297"));
+  EXPECT_THAT(environment.files["out.svg"], HasSubstr("Job 1: its GPUs"));
 }
 
 TEST(Simulate, SettingsOfTheConfiguration) {
@@ -47,7 +48,7 @@ TEST(Simulate, SettingsOfTheConfiguration) {
     const AppResult result = simulate(environment, arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     const std::string& csv = environment.files["out.csv"];
-    return csv.substr(csv.find("\nnone,1,1,1,") + 12, 5);
+    return csv.substr(csv.find("\nnone,1,0,all,1,1,") + 18, 5);
   };
   EXPECT_EQ(nrun({}), "0.297");
   EXPECT_EQ(nrun({"--set", "MaxGrowth=1"}), "1.000");
@@ -59,13 +60,37 @@ TEST(Simulate, SettingsOfTheConfiguration) {
   EXPECT_EQ(simulate(environment, {"t.csv", "--gpus", "128", "--remaining", "all"}).exit_code, 2);
 }
 
+TEST(Simulate, DrawsTheJobsAskedFor) {
+  FakeEnvironment environment;
+  environment.files["t.csv"] = kTrace;
+  const auto draw = [&](const char* jobs) {
+    return simulate(environment, {"t.csv", "--gpus", "128", "--policies", "recommended", "--svg",
+                                  "out.svg", "--svg-jobs", jobs});
+  };
+  ASSERT_EQ(draw("2,1").exit_code, 0);
+  const std::string& svg = environment.files["out.svg"];
+  EXPECT_LT(svg.find("Job 2: "), svg.find("Job 1: "));
+  // The tide, and each job under the rigid run and the recommended rules; their colours differ.
+  size_t lines = 0;
+  for (size_t at = 0; (at = svg.find("stroke-width=\"1.5\"", at)) != std::string::npos; ++at)
+    ++lines;
+  EXPECT_EQ(lines, 4u);
+  EXPECT_THAT(draw("7").err, HasSubstr("t.csv has no job 7"));
+  EXPECT_THAT(draw("all").err, HasSubstr("'all' is no job id"));
+}
+
 TEST(Simulate, ReadsStandardInputAndShowsTheSpread) {
   FakeEnvironment environment;
   environment.files["-"] = kTrace;
-  const AppResult result = simulate(
-      environment, {"-", "--gpus", "128", "--policies", "none", "--seeds", "3", "--sizes", "any"});
+  const AppResult result =
+      simulate(environment, {"-", "--gpus", "128", "--policies", "none", "--seeds", "5-8",
+                             "--share", "0.5", "--sizes", "any", "--csv", "out.csv"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("±"));
+  EXPECT_THAT(result.out, HasSubstr("the first of 4 runs"));
+  EXPECT_THAT(result.out, HasSubstr("\n  lowest "));
+  EXPECT_THAT(result.out, HasSubstr("\n  highest "));
+  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nnone,1,5,all,"));
+  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nnone,4,8,all,"));
 }
 
 TEST(Simulate, SaysWhatIsWrong) {
@@ -82,6 +107,10 @@ TEST(Simulate, SaysWhatIsWrong) {
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--policies", "magic"}),
               HasSubstr("'magic' is no policy; one of rigid, flextrain-paper"));
   EXPECT_THAT(error({"t.csv", "--gpus", "0"}), HasSubstr("at least 1"));
+  for (const char* seeds : {"0", "x", "3-2", "-", "1-", "0-3", "1-1001"})
+    EXPECT_THAT(error({"t.csv", "--gpus", "8", "--seeds", seeds}), HasSubstr("--seeds: '"))
+        << seeds;
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--svg-jobs", "1"}), HasSubstr("give --svg"));
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--pause", "1,2"}), HasSubstr("--pause takes one"));
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--sizes", "many"}), HasSubstr("'many'"));
 }
