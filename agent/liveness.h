@@ -27,6 +27,8 @@ class Liveness {
   void stepped(double step_seconds, Time now);    // it reported a new step
   void excuse(Time now) { last_sign_ = now; }     // nobody could have seen a sign until now
 
+  bool saving() const { return doing_ == Doing::kSaving; }
+
   double limit() const;  // seconds of silence that are allowed now
   // Seconds of silence, when longer than allowed.
   std::optional<double> hangs(Time now) const;

@@ -323,6 +323,7 @@ double Supervisor::when(double trainer_time) const {
 void Supervisor::read_trainer_files() {
   double first_step = 0;
   std::string save_failed;
+  const bool was_saving = liveness_.saving();
   for (const PhaseMark& mark : control_dir_.new_phases()) {
     liveness_.marked(mark.phase, Clock::now());
     const double time = when(mark.time);
@@ -350,6 +351,8 @@ void Supervisor::read_trainer_files() {
     if (state_ == State::kLaunching && first_step == 0 && progress_.step > 0) {
       first_step = when(progress->time);
     }
+    update_state_text();
+  } else if (liveness_.saving() != was_saving) {
     update_state_text();
   }
   looked_ = steady_seconds();

@@ -365,11 +365,16 @@ void Supervisor::answer_notices() {
 
 void Supervisor::update_state_text() {
   if (link_ == nullptr) return;
-  progress_.state = switch_                                                ? "switching"
-                    : state_ == State::kRunning                            ? "running"
-                    : state_ == State::kBackoff                            ? "restarting"
-                    : state_ == State::kStopping || state_ == State::kDone ? "stopping"
-                                                                           : "starting";
+  if (switch_) {
+    progress_.state = "switching";
+  } else if (state_ == State::kRunning) {
+    progress_.state = liveness_.saving() ? protocol::kTrainerSaving : protocol::kTrainerRunning;
+  } else if (state_ == State::kBackoff) {
+    progress_.state = "restarting";
+  } else {
+    progress_.state =
+        state_ == State::kStopping || state_ == State::kDone ? "stopping" : "starting";
+  }
   progress_.gpus = current_.gpus();
   link_->set_progress(progress_);
 }

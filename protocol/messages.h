@@ -96,11 +96,16 @@ struct ScaleTableRequest {
   Json profile;  // planner StepProfile
 };
 
+// States of a trainer that steps.
+inline constexpr std::string_view kTrainerRunning = "running";
+inline constexpr std::string_view kTrainerSaving = "saving";  // a checkpoint nobody asked for
+
 struct ProgressRequest {
   int64_t step = 0, total_steps = 0;
   double loss = 0, tokens_per_second = 0, step_seconds = 0;
   int gpus = 0;
-  std::string plan_id, state;  // "running", "switching", …
+  std::string plan_id;
+  std::string state;  // the two above, "starting", "switching", "stopping" or "restarting"
 };
 
 struct PollRequest {

@@ -290,7 +290,9 @@ void Engine::handle_progress(const Request& request, ManagedJob& job) {
                                     body->state};
   job.progress_dirty = true;
   if (!body->plan_id.empty()) job.row.plan_id = body->plan_id;
-  const bool alone = body->gpus == job.row.base_gpus && body->state == "running" &&
+  const bool steps =
+      body->state == protocol::kTrainerRunning || body->state == protocol::kTrainerSaving;
+  const bool alone = body->gpus == job.row.base_gpus && steps &&
                      job.held_gpus() > job.row.base_gpus && job.state == ElasticState::kSteady;
   if (!alone) {
     job.size_mismatch_since = 0;

@@ -65,7 +65,7 @@ policy::ElasticJobView view_of(const ManagedJob& job, const ClusterView& cluster
   const Remaining remaining = remaining_time(job, cluster.now);
   view.remaining_seconds = remaining.seconds;
   view.remaining_source = remaining.source;
-  view.saving = job.progress && job.progress->state == "saving";
+  view.saving = job.progress && job.progress->state == protocol::kTrainerSaving;
   view.scalings_last_hour = job.scalings_since(cluster.now - 3600);
   view.grow_overhead_seconds = job.row.grow_overhead_seconds;
   view.shrink_overhead_seconds = job.row.shrink_overhead_seconds;

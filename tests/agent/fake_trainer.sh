@@ -12,6 +12,7 @@
 #   ignore_signals     never checkpoint on a signal
 #   save_fails TEXT    saving on a signal fails for this reason
 #   save_seconds N     a save takes so long
+#   save_now           a save that nobody asked for, as long as the file is there
 #   hang_at N          stop dead at this step
 #   hang_on_signal     stop dead instead of saving
 #   never_ends         stop dead after saving
@@ -69,6 +70,12 @@ while [ "$step" -lt "$total" ] && [ -d "$dir" ]; do
   shift=$(knob clock_shift 0)
   progress
   if [ "$(knob hang_at -1)" -eq "$step" ]; then kill -STOP $$; fi
+  if [ -e save_now ]; then
+    phase saving
+    while [ -e save_now ]; do sleep 0.02; done
+    echo "$step" >checkpoint.tmp && mv checkpoint.tmp checkpoint
+    phase save
+  fi
   if [ -e crash ]; then rm -f crash; exit 9; fi
   if [ -e "$dir/request.json" ] && [ ! -e "$dir/scale_table.json" ]; then
     put profile.json '{"steps":3}'

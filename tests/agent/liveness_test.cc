@@ -40,15 +40,18 @@ TEST_F(LivenessTest, WhatIsAnnouncedMayTakeLong) {
         std::pair{"saving", "periodic_save_failed"}, std::pair{"evaluating", "evaluated"}}) {
     liveness.marked(begin, at(20));
     liveness.stepped(1, at(20));  // the step before it, read late
+    EXPECT_EQ(liveness.saving(), begin == std::string_view("saving"));
     EXPECT_FALSE(liveness.hangs(at(119))) << begin;
     EXPECT_TRUE(liveness.hangs(at(121))) << begin;
     liveness.marked(end, at(30));
+    EXPECT_FALSE(liveness.saving()) << end;
     EXPECT_TRUE(liveness.hangs(at(41))) << end;
   }
   liveness.marked("saving", at(50));
   liveness.stepped(1, at(51));
   liveness.stepped(1, at(52));  // it steps: the save is over, whatever was said
   EXPECT_TRUE(liveness.hangs(at(63)));
+  EXPECT_FALSE(liveness.saving());
   liveness.excuse(at(63));
   EXPECT_FALSE(liveness.hangs(at(72)));
 }

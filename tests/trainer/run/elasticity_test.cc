@@ -86,7 +86,7 @@ TEST_F(TrainerTest, AgentContract) {
                                         "device_type": "sim", "memory_limit_bytes": 0})")
                   .ok());
   ::setenv("FLEXTRAIN_CONTROL_DIR", control.c_str(), 1);
-  const int code = train("job", 2);
+  const int code = train("job", 2, "--set checkpoint.every_steps=5");
   ::unsetenv("FLEXTRAIN_CONTROL_DIR");
   ASSERT_EQ(code, 0) << output_;
   const auto progress = parse_json(*read_file(control + "/progress.json"), "progress");
@@ -113,7 +113,7 @@ TEST_F(TrainerTest, AgentContract) {
     names.push_back((*parse_json(line, "phase"))["phase"]);
   }
   EXPECT_EQ(names, (std::vector<std::string>{"preparing", "init", "load", "first_step", "saving",
-                                             "save", "stop"}));
+                                             "save", "saving", "save", "stop"}));
   // The trace has a row per rank and events that a viewer can read.
   const auto trace = parse_json(*read_file(path("job/trace.json")), "trace");
   ASSERT_TRUE(trace.ok());
