@@ -24,7 +24,7 @@ struct SvgTextStyle {
 struct SvgBoxStyle {
   std::string_view fill = "none", stroke = "none";
   double stroke_width = 1;
-  std::string_view tooltip;  // shown by browsers over the box; "" = none
+  std::string_view tooltip = "";  // shown by browsers over the box; "" = none
 };
 
 class Svg {

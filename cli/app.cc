@@ -216,7 +216,9 @@ void add_simulate_options(CLI::App& command, SimulateOptions& options) {
                   "Job traces: `sacct -P` of a site (docs/scheduling.md has the command), or CSV; "
                   "- reads standard input: xzcat t.csv.xz | sflex simulate -")
       ->required();
-  command.add_option("--gpus", options.gpus, "GPUs of the pool")->required();
+  command.add_option("--gpus", options.gpus, "GPUs, any of which serves any job");
+  command.add_option("--nodes", options.nodes,
+                     "Instead of --gpus: NxG, N nodes of G GPUs; says what fragmentation costs");
   command.add_option("--policies", options.policies, "Which, with commas between")
       ->capture_default_str();
   command.add_option("--share", options.share, "Share of the eligible jobs that is elastic")

@@ -41,13 +41,34 @@ Result<PauseModel> parse_pause(const std::string& text) {
       "--pause takes one number of seconds, or three: up to 32, up to 64 and more GPUs");
 }
 
+Status parse_layout(const SimulateOptions& options, ReplayOptions& common) {
+  if (options.nodes.empty()) {
+    if (options.gpus < 1)
+      return invalid_argument("--gpus N with at least 1, or --nodes NxG, says what there is");
+    common.gpus = options.gpus;
+    return {};
+  }
+  if (options.gpus != 0) return invalid_argument("--gpus and --nodes exclude each other");
+  const std::vector<std::string> parts = split(to_lower(options.nodes), 'x');
+  constexpr int64_t kMostNodes = 100'000, kMostPerNode = 1024;
+  const Result<int64_t> nodes = parse_int(trim(parts.front())),
+                        gpus = parse_int(trim(parts.back()));
+  if (parts.size() != 2 || !nodes.ok() || !gpus.ok() || *nodes < 1 || *nodes > kMostNodes ||
+      *gpus < 1 || *gpus > kMostPerNode)
+    return invalid_argument(
+        "--nodes: '{}' is no layout; write 286x8 for 286 nodes of 8 GPUs (at most {} of {})",
+        options.nodes, kMostNodes, kMostPerNode);
+  common.gpus = static_cast<int>(*nodes * *gpus);
+  common.node_gpus = common.wide_gpus = static_cast<int>(*gpus);
+  return {};
+}
+
 Result<ReplayOptions> common_options(const SimulateOptions& options) {
   ReplayOptions common;
-  if (options.gpus < 1) return invalid_argument("--gpus: the size of the pool must be at least 1");
+  RETURN_IF_ERROR(parse_layout(options, common));
   if (!(options.share >= 0 && options.share <= 1))
     return invalid_argument("--share must be between 0 and 1");
   if (!(options.tick >= 1)) return invalid_argument("--tick must be at least 1 s");
-  common.gpus = options.gpus;
   common.elastic_share = options.share;
   common.hand_over = options.hand_over;
   common.tick = options.tick;
@@ -163,7 +184,13 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
   if (!drawn.ok()) return refused(drawn.status());
   std::vector<ScenarioReport> reports;
   std::string svg, notes;
-  const size_t runs = options.traces.size() * seeds->size();
+  const int gpus = common->gpus, node_gpus = common->node_gpus;
+  std::vector<Scenario> pooled = scenarios;
+  for (Scenario& scenario : pooled) scenario.options.node_gpus = 0;
+  const size_t layouts = node_gpus > 0 ? 2 : 1;
+  const size_t runs = options.traces.size() * seeds->size() * layouts;
+  const std::string layout =
+      node_gpus > 0 ? fmt::format("{}x{}", gpus / node_gpus, node_gpus) : "pool";
   size_t done = 0;
   for (const std::string& path : options.traces) {
     const std::string name = path == "-" ? "standard input" : path;
@@ -177,23 +204,34 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
       notes += fmt::format("{}: {} of {} jobs left out: no GPUs, or did not run to an end\n", name,
                            read->left_out, read->lines);
     const auto too_large = std::count_if(trace.jobs.begin(), trace.jobs.end(),
-                                         [&](const auto& job) { return job.gpus > options.gpus; });
+                                         [&](const auto& job) { return job.gpus > gpus; });
     if (too_large > 0)
-      notes +=
-          fmt::format("{}: {} jobs left out: more than {} GPUs\n", name, too_large, options.gpus);
+      notes += fmt::format("{}: {} jobs left out: more than {} GPUs\n", name, too_large, gpus);
     for (const uint64_t seed : *seeds) {
       if (seed != 0) redraw(trace, seed);
-      const auto results = run_scenarios(
-          trace, scenarios, options.warm_up_days * 86400, cpu_seconds, [&](double share) {
-            if (!options.quiet)
-              environment.progress((static_cast<double>(done) + share) / static_cast<double>(runs));
-          });
-      if (reports.empty())
-        for (const ScenarioRun& run : results) reports.push_back({run.name, {}});
-      for (size_t i = 0; i < results.size(); ++i)
+      const auto run_all = [&](const std::vector<Scenario>& list) {
+        const auto results = run_scenarios(
+            trace, list, options.warm_up_days * 86400, cpu_seconds, [&](double share) {
+              if (!options.quiet)
+                environment.progress((static_cast<double>(done) + share) /
+                                     static_cast<double>(runs));
+            });
+        ++done;
+        return results;
+      };
+      const auto results = run_all(scenarios);
+      const bool first = reports.empty();
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (first) reports.push_back({results[i].name, {}, layout, {}});
         reports[i].runs.push_back({results[i].measures, seed, results[i].seconds});
-      if (done++ > 0 || options.svg.empty()) continue;
-      Result<std::string> drawing = draw_runs(trace, results, options.gpus, *drawn);
+      }
+      if (node_gpus > 0) {
+        const auto in_a_pool = run_all(pooled);
+        for (size_t i = 0; i < in_a_pool.size(); ++i)
+          reports[i].pooled.push_back({in_a_pool[i].measures, seed, in_a_pool[i].seconds});
+      }
+      if (!first || options.svg.empty()) continue;
+      Result<std::string> drawing = draw_runs(trace, results, gpus, *drawn);
       if (!drawing.ok()) return refused(drawing.status());
       svg = std::move(*drawing);
     }
@@ -205,9 +243,12 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
       return {1, "", fmt::format("sflex simulate: {}\n", printable(status.message()))};
   }
   const Measures& first = reports.back().runs.front().measures;
-  const std::string out = fmt::format("{} elastic and {} rigid jobs on {} GPUs{}\n\n",
-                                      first.elastic_jobs, first.rigid_jobs, options.gpus,
-                                      runs > 1 ? fmt::format(", the first of {} runs", runs) : "");
+  const size_t repeats = runs / layouts;
+  const std::string out =
+      fmt::format("{} elastic and {} rigid jobs on {}{}\n\n", first.elastic_jobs, first.rigid_jobs,
+                  node_gpus > 0 ? fmt::format("{} nodes of {} GPUs", gpus / node_gpus, node_gpus)
+                                : fmt::format("{} GPUs", gpus),
+                  repeats > 1 ? fmt::format(", the first of {} runs", repeats) : "");
   return {0, out + print_report(reports, options.classes), notes};
 }
 

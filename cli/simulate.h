@@ -12,7 +12,8 @@ namespace flextrain::cli {
 
 struct SimulateOptions {
   std::vector<std::string> traces;  // paths, "-" = standard input
-  int gpus = 0;
+  int gpus = 0;                     // of one pool, or
+  std::string nodes;                // "NxG"
   std::string policies = "rigid,flextrain-paper,none,elasticflow,recommended,oracle,frictionless";
   std::string sizes = "32,64,256", mode = "dp+pp", pause = "180,300,480";
   double share = 1, hand_over = 0, tick = 60, warm_up_days = 0;

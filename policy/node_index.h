@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The nodes of a Snapshot by number, so that a tick costs additions instead of comparisons of
-// names. Numbers follow the order of the names. Pure. Private to policy/.
+// names. Numbers follow the order of the names. Pure. Private to policy/
+// and the simulator.
 #pragma once
 
 #include <string>

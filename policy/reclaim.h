@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Preemptive scale-down: which companions go back so that waiting jobs can start. Pure. Private to
-// policy/.
+// policy/ and the simulator.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which nodes to grow into, which companions to keep. Pure. Private to policy/.
+// Which nodes to grow into, which companions to keep. Pure. Private to policy/
+// and the simulator.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a scale table says about a GPU count, also one it has no entry for. Pure. Private to
-// policy/.
+// policy/ and the simulator.
 #pragma once
 
 #include <vector>

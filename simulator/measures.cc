@@ -40,7 +40,7 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
   Sums all;
   std::map<int, Sums> classes;
   std::vector<double> waits, base_waits;
-  int64_t switches = 0;
+  int64_t switches = 0, wide_jobs = 0;
   for (size_t i = 0; i < trace.jobs.size(); ++i) {
     const TraceJob& job = trace.jobs[i];
     const JobOutcome &now = run.jobs[i], &before = base.jobs[i];
@@ -48,6 +48,10 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
     if (!now.elastic) {
       waits.push_back(now.start - job.arrival);
       base_waits.push_back(before.start - job.arrival);
+      if (options.wide_gpus > 0 && job.gpus >= options.wide_gpus) {
+        ++wide_jobs;
+        m.wide_queue_mean += now.start - job.arrival;
+      }
       continue;
     }
     switches += now.switches;
@@ -65,6 +69,7 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
   const auto share = [](const Sums& sums, int64_t part) {
     return sums.jobs > 0 ? static_cast<double>(part) / static_cast<double>(sums.jobs) : 0;
   };
+  if (wide_jobs > 0) m.wide_queue_mean /= static_cast<double>(wide_jobs);
   m.elastic_jobs = all.jobs;
   m.rigid_jobs = static_cast<int64_t>(waits.size());
   m.njct = all.ratio(all.jct, all.base_jct);
@@ -82,6 +87,10 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
   m.w60 = all.ratio(queue.over_60, before.over_60);
   const double span = trace.jobs.empty() ? 0 : trace.jobs.back().arrival;
   m.utilisation = span > 0 ? run.busy_gpu_seconds / (options.gpus * span) : 0;
+  const double idle = options.gpus * span - run.busy_gpu_seconds;
+  m.stranded = idle > 0 ? run.stranded_gpu_seconds / idle : 0;
+  m.fragmented_wait_hours = run.fragmented_wait_seconds / 3600;
+  m.completion_mean = all.jobs > 0 ? all.jct / static_cast<double>(all.jobs) : 0;
   m.switches_per_job =
       all.jobs > 0 ? static_cast<double>(switches) / static_cast<double>(all.jobs) : 0;
   m.pause_gpu_hours = run.pause_gpu_seconds / 3600;

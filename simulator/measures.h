@@ -29,6 +29,11 @@ struct Measures {
   double utilisation = 0;       // GPUs held until the last arrival, of all
   double switches_per_job = 0;  // of elastic jobs
   double pause_gpu_hours = 0;   // held during pauses, whole run
+  double completion_mean = 0;   // seconds from arrival to end of elastic jobs
+  double wide_queue_mean = 0;   // of rigid jobs of at least ReplayOptions::wide_gpus
+  // On nodes: the share of the idle GPUs that was on partly used ones, and the hours in which the
+  // queue's head would have fitted into one pool.
+  double stranded = 0, fragmented_wait_hours = 0;
   int64_t growths = 0, shrinks = 0;
   std::vector<SizeClass> classes;  // ascending GPUs
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One trace under one policy: a pool of GPUs, gang FIFO with EASY backfill, elastic jobs that grow
-// and give back by the live policy's rules. Pure and deterministic.
+// One trace under one policy: a pool of GPUs or nodes (simulator/pool.h), gang FIFO with EASY
+// backfill, elastic jobs that grow and give back by the live policy's rules. Pure and
+// deterministic.
 //
 // At one instant: job ends, arrivals, the FIFO queue, backfill (every 30 s), growth (every tick).
 #pragma once
@@ -20,7 +21,9 @@ namespace flextrain::simulator {
 enum class KnownRemaining { kExact, kLimit, kNothing };
 
 struct ReplayOptions {
-  int gpus = 0;  // in the pool
+  int gpus = 0;       // in all
+  int node_gpus = 0;  // of a node, divides `gpus`; 0 = one pool without nodes
+  int wide_gpus = 0;  // jobs of so many are measured apart; 0 = none
   bool elastic = true;
   double elastic_share = 1;                     // a job is elastic when its draw is below
   std::vector<int> elastic_sizes{32, 64, 256};  // and it asks for one of these; empty = any size
@@ -34,6 +37,7 @@ struct ReplayOptions {
   // Comparisons: GPUs one entry at a time to whoever gains most per GPU, instead of the policy's
   // order; growth by the rigid run's future instead of a forecast.
   bool marginal_filling = false, oracle = false;
+  bool record_placements = false;  // on nodes
 };
 
 struct JobOutcome {
@@ -48,14 +52,29 @@ struct SizeChange {
   int gpus = 0;
 };
 
+struct NodeShare {
+  int node = 0, gpus = 0;
+};
+
+// Where a job runs from `time` on; nowhere = it has ended.
+struct Placement {
+  int64_t job = 0;  // index into Trace::jobs
+  double time = 0;
+  std::vector<NodeShare> nodes;  // a node at most once
+};
+
 struct ReplayResult {
   std::vector<JobOutcome> jobs;  // as Trace::jobs
   int64_t growths = 0, shrinks = 0, refused = 0, never_fit = 0;
   double pause_gpu_seconds = 0;  // GPUs held × seconds of pause
-  double busy_gpu_seconds = 0;   // until the last arrival
+  // Until the last arrival:
+  double busy_gpu_seconds = 0;
+  double stranded_gpu_seconds = 0;     // free on partly used nodes
+  double fragmented_wait_seconds = 0;  // the queue's head would have fitted into one pool
   double makespan = 0;
   std::vector<SizeChange> sizes;
-  std::vector<float> idle;  // sampled every idle_step seconds
+  std::vector<Placement> placements;  // in order, where asked for
+  std::vector<float> idle;            // sampled every idle_step seconds
   double idle_step = 60;
 };
 

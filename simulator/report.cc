@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace flextrain::simulator {
@@ -47,6 +48,31 @@ constexpr ClassColumn kClassColumns[] = {
     {"slower", 9, 1, true, [](const SizeClass& c) { return c.slower; }},
 };
 
+struct CostColumn {
+  const char* head;
+  int width, decimals;
+  bool percent, pooled;  // pooled: of the run on one pool
+  double (*value)(const Measures&);
+};
+
+double completion_hours(const Measures& m) {
+  return m.elastic_jobs > 0 ? m.completion_mean / 3600 : std::nan("");
+}
+
+constexpr CostColumn kCostColumns[] = {
+    {"jct h", 9, 2, false, false, completion_hours},
+    {"in a pool", 11, 2, false, true, completion_hours},
+    {"queue s", 10, 1, false, false, [](const Measures& m) { return m.queue_mean; }},
+    {"in a pool", 11, 1, false, true, [](const Measures& m) { return m.queue_mean; }},
+    {">60s", 10, 2, true, false, [](const Measures& m) { return m.queue_over_60; }},
+    {"in a pool", 11, 2, true, true, [](const Measures& m) { return m.queue_over_60; }},
+    {"node jobs s", 13, 1, false, false, [](const Measures& m) { return m.wide_queue_mean; }},
+    {"in a pool", 11, 1, false, true, [](const Measures& m) { return m.wide_queue_mean; }},
+    {"stranded", 10, 1, true, false, [](const Measures& m) { return m.stranded; }},
+    {"head waits h", 14, 1, false, false,
+     [](const Measures& m) { return m.fragmented_wait_hours; }},
+};
+
 double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -61,6 +87,7 @@ double highest(const std::vector<double>& values) {
 
 template <class AnyColumn>
 std::string cell(const AnyColumn& column, double value) {
+  if (std::isnan(value)) return fmt::format("{:>{}}", "-", column.width);
   return column.percent ? fmt::format("{:>{}.{}f}%", 100 * value, column.width - 1, column.decimals)
                         : fmt::format("{:>{}.{}f}", value, column.width, column.decimals);
 }
@@ -98,6 +125,49 @@ std::string heads(const AnyColumn (&columns)[kCount]) {
   return out + "\n";
 }
 
+// Means over the runs.
+std::string cost_table(const std::vector<ScenarioReport>& reports) {
+  std::string out = fmt::format(
+      "\nWhat fragmentation costs: on nodes, and with the same GPUs in one pool. jct: from arrival "
+      "to "
+      "end of elastic jobs;\nstranded: of the idle GPUs, those on partly used nodes; head waits: "
+      "GPUs enough, but not on the nodes that it needs\n{:<{}}",
+      "policy", kNameWidth);
+  out += heads(kCostColumns);
+  for (const ScenarioReport& report : reports) {
+    out += fmt::format("{:<{}}", report.name, kNameWidth);
+    for (const CostColumn& column : kCostColumns) {
+      std::vector<double> values;
+      for (const ReportedRun& run : column.pooled ? report.pooled : report.runs)
+        values.push_back(column.value(run.measures));
+      out += cell(column, mean(values));
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string csv_lines(const std::string& policy, const std::string& layout,
+                      const std::vector<ReportedRun>& runs) {
+  std::string out;
+  for (size_t at = 0; at < runs.size(); ++at) {
+    const ReportedRun& run = runs[at];
+    const Measures& m = run.measures;
+    const std::string name = fmt::format("{},{},{}", policy, at + 1, run.seed);
+    out += fmt::format(
+        "{},all,{},{},{},{:.6f},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.6f},{:.3f},{:.3f},{:.6f},"
+        "{:.6f},{:.6f},{:.6f},{},{},{:.4f},{:.1f},{:.1f},{:.6f},{:.3f},{:.3f}\n",
+        name, layout, m.elastic_jobs, m.rigid_jobs, m.njct, m.nrun, m.slower, m.longer,
+        m.queue_mean, m.queue_p95, m.queue_over_60, m.base_queue_mean, m.base_queue_p95,
+        m.base_queue_over_60, m.rq, m.w60, m.utilisation, m.growths, m.shrinks, m.switches_per_job,
+        m.pause_gpu_hours, m.completion_mean, m.stranded, m.fragmented_wait_hours, run.seconds);
+    for (const SizeClass& size : m.classes)
+      out += fmt::format("{},{},{},{},,{:.6f},{:.6f},{:.6f}{}\n", name, size.gpus, layout,
+                         size.jobs, size.njct, size.nrun, size.slower, std::string(18, ','));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string print_report(const std::vector<ScenarioReport>& reports, bool size_classes) {
@@ -107,7 +177,9 @@ std::string print_report(const std::vector<ScenarioReport>& reports, bool size_c
     for (const ReportedRun& run : report.runs) runs.push_back(run.measures);
     out += rows(kColumns, report.name, kNameWidth, runs);
   }
-  if (!size_classes) return out;
+  const bool nodes = !reports.empty() && !reports.front().pooled.empty();
+  const std::string cost = nodes ? cost_table(reports) : "";
+  if (!size_classes) return out + cost;
   constexpr int kSizeWidth = 9;
   out += fmt::format("\n{:<{}}{:>{}}", "policy", kNameWidth, "GPUs", kSizeWidth) +
          heads(kClassColumns);
@@ -120,31 +192,18 @@ std::string print_report(const std::vector<ScenarioReport>& reports, bool size_c
                   fmt::format("{:<{}}{:>{}}", report.name, kNameWidth, gpus, kSizeWidth),
                   kNameWidth + kSizeWidth, runs);
   }
-  return out;
+  return out + cost;
 }
 
 std::string report_csv(const std::vector<ScenarioReport>& reports) {
   std::string out =
-      "policy,run,seed,gpus,elastic_jobs,rigid_jobs,njct,nrun,slower,longer,queue_mean_s,"
+      "policy,run,seed,gpus,layout,elastic_jobs,rigid_jobs,njct,nrun,slower,longer,queue_mean_s,"
       "queue_p95_s,queue_over_60,rigid_run_queue_mean_s,rigid_run_queue_p95_s,"
       "rigid_run_queue_over_60,rq,w60,utilisation,growths,shrinks,switches_per_job,pause_gpu_hours,"
-      "seconds\n";
+      "completion_mean_s,stranded,fragmented_wait_hours,seconds\n";
   for (const ScenarioReport& report : reports)
-    for (size_t at = 0; at < report.runs.size(); ++at) {
-      const ReportedRun& run = report.runs[at];
-      const Measures& m = run.measures;
-      const std::string name = fmt::format("{},{},{}", report.name, at + 1, run.seed);
-      out += fmt::format(
-          "{},all,{},{},{:.6f},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.6f},{:.3f},{:.3f},{:.6f},"
-          "{:.6f},{:.6f},{:.6f},{},{},{:.4f},{:.1f},{:.3f}\n",
-          name, m.elastic_jobs, m.rigid_jobs, m.njct, m.nrun, m.slower, m.longer, m.queue_mean,
-          m.queue_p95, m.queue_over_60, m.base_queue_mean, m.base_queue_p95, m.base_queue_over_60,
-          m.rq, m.w60, m.utilisation, m.growths, m.shrinks, m.switches_per_job, m.pause_gpu_hours,
-          run.seconds);
-      for (const SizeClass& size : m.classes)
-        out += fmt::format("{},{},{},,{:.6f},{:.6f},{:.6f}{}\n", name, size.gpus, size.jobs,
-                           size.njct, size.nrun, size.slower, std::string(15, ','));
-    }
+    out += csv_lines(report.name, report.layout, report.runs) +
+           csv_lines(report.name, "pool", report.pooled);
   return out;
 }
 

@@ -33,8 +33,8 @@ TEST(Simulate, GrowsIntoIdleGpus) {
   EXPECT_EQ(environment.shown, 1) << "the bar ends";
   // By hand: grows at 0 to 128 GPUs, 3.4225x with a pause of 180 s: ends at 180 + 36000/3.4225 =
   // 10698.6, which is 0.2972 of 36000.
-  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,0,all,1,1,0.297"));
-  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,0,32,1,,0.297"));
+  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,0,all,pool,1,1,0.297"));
+  EXPECT_THAT(environment.files["out.csv"], HasSubstr("\nrecommended,1,0,32,pool,1,,0.297"));
   EXPECT_THAT(environment.files["out.svg"], HasSubstr("Job 1: its GPUs"));
 }
 
@@ -48,7 +48,7 @@ TEST(Simulate, SettingsOfTheConfiguration) {
     const AppResult result = simulate(environment, arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     const std::string& csv = environment.files["out.csv"];
-    return csv.substr(csv.find("\nnone,1,0,all,1,1,") + 18, 5);
+    return csv.substr(csv.find("\nnone,1,0,all,pool,1,1,") + 23, 5);
   };
   EXPECT_EQ(nrun({}), "0.297");
   EXPECT_EQ(nrun({"--set", "MaxGrowth=1"}), "1.000");
@@ -58,6 +58,32 @@ TEST(Simulate, SettingsOfTheConfiguration) {
     EXPECT_EQ(simulate(environment, {"t.csv", "--gpus", "128", "--set", wrong}).exit_code, 2)
         << wrong;
   EXPECT_EQ(simulate(environment, {"t.csv", "--gpus", "128", "--remaining", "all"}).exit_code, 2);
+}
+
+// Beside two jobs of 6 GPUs on two nodes of 8, one of 4 waits for the end of the first; in a pool
+// it starts at once.
+TEST(Simulate, SaysWhatFragmentationCosts) {
+  FakeEnvironment environment;
+  environment.files["t.csv"] =
+      "id,arrival_s,duration_s,gpus,type,limit_s,u\n"
+      "1,0,1000,6,T,1000,0.9\n2,0,2000,6,T,2000,0.9\n3,10,500,4,T,500,0.1\n4,20,10,8,T,10,0.9\n";
+  const AppResult result =
+      simulate(environment, {"t.csv", "--nodes", "2x8", "--policies", "recommended", "--share",
+                             "0.5", "--sizes", "any", "--csv", "out.csv"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("1 elastic and 3 rigid jobs on 2 nodes of 8 GPUs"));
+  EXPECT_THAT(result.out, HasSubstr("What fragmentation costs"));
+  const std::string& csv = environment.files["out.csv"];
+  EXPECT_THAT(csv, HasSubstr("\nrecommended,1,0,all,2x8,1,3,"));
+  EXPECT_THAT(csv, HasSubstr("\nrecommended,1,0,all,pool,1,3,"));
+  EXPECT_THAT(csv, HasSubstr(",1490.0,")) << "waits 990 s, runs 500";
+  EXPECT_THAT(csv, HasSubstr(",500.0,"));
+  for (const char* wrong : {"2", "2x", "x8", "0x8", "2x0", "2x8x1", "axb", "100001x8", "2x1025"})
+    EXPECT_THAT(simulate(environment, {"t.csv", "--nodes", wrong}).err, HasSubstr("--nodes: '"))
+        << wrong;
+  EXPECT_THAT(simulate(environment, {"t.csv", "--nodes", "2x8", "--gpus", "16"}).err,
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(simulate(environment, {"t.csv"}).err, HasSubstr("--nodes NxG"));
 }
 
 TEST(Simulate, DrawsTheJobsAskedFor) {

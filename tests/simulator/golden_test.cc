@@ -45,7 +45,9 @@ ReplayOptions thinned_options(policy::Gate gate) {
   return options;
 }
 
-void expect_same(const ReplayOptions& options, const std::string& file) {
+void expect_same(ReplayOptions options, const std::string& file, int node_gpus) {
+  SCOPED_TRACE(node_gpus == 0 ? "one pool" : "nodes of one GPU");
+  options.node_gpus = node_gpus;
   const ReplayResult result = replay(golden_trace(), options);
   std::istringstream log(*read_file(TEST_DATA "/" + file));
   std::string line;
@@ -69,6 +71,11 @@ void expect_same(const ReplayOptions& options, const std::string& file) {
   }
   EXPECT_EQ(at, result.jobs.size());
   EXPECT_EQ(different, 0) << file;
+}
+
+// Nodes of one GPU are one pool; their growth and reclaim are the live policy's.
+void expect_same(const ReplayOptions& options, const std::string& file) {
+  for (const int node_gpus : {0, 1}) expect_same(options, file, node_gpus);
 }
 
 TEST(Golden, Rigid) {
