@@ -288,7 +288,8 @@ void Engine::adopt_size(ManagedJob& job) {
 }
 
 void Engine::leave(ManagedJob& job, Companion& companion) {
-  if (companion.leaving()) return;
+  // What has ended does not leave again: its GPUs, free already, would count twice for a round.
+  if (companion.leaving() || companion.row.state == kCompanionEnded) return;
   companion.row.state = kCompanionLeaving;
   if (companion.row.end_reason.empty()) companion.row.end_reason = job.why;
   note_error(store_.put_companion(companion.row), "storing a companion");

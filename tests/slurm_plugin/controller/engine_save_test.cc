@@ -10,9 +10,15 @@ class EngineSaveTest : public EngineTest {
   // Two jobs, each grown by one node of 8 GPUs; nothing is idle.
   void two_grown_jobs() {
     begin(4);
-    first = steady_base(1001);
-    second = steady_base(2002);
-    for (const uint32_t id : {first, second}) TestAgent(rig, id).table({8, 16});
+    first = rig.submit(1001, 8);
+    second = rig.submit(2002, 8);
+    rig.step(1);
+    for (const uint32_t id : {first, second}) {
+      TestAgent agent(rig, id);
+      agent.register_base();
+      agent.table({8, 16});
+      agent.progress(1, 1'000'000, 1, 8);
+    }
     const auto poll_first = TestAgent(rig, first).poll(),
                poll_second = TestAgent(rig, second).poll();
     rig.step();
