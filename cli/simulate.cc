@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "cli/simulate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
 
 #include "base/text.h"
+#include "policy/settings.h"
 #include "simulator/drawing.h"
 #include "simulator/read_trace.h"
 #include "simulator/report.h"
@@ -117,43 +120,25 @@ Result<std::vector<int64_t>> parse_drawn_jobs(const SimulateOptions& options) {
   return ids;
 }
 
-// The keys of flextrain.conf that mean something to a replay.
+// Key=Value of flextrain.conf. Some keys mean nothing to a replay: it knows every pause, nothing
+// fails, and its queue is looked through as Slurm's backfill would.
 Status apply_setting(policy::Parameters& policy, const std::string& setting) {
+  static constexpr std::string_view kMeaningless[] = {"QueueDepth", "DefaultOverheadSeconds",
+                                                      "RetryAfterFailureSeconds"};
   const size_t equals = setting.find('=');
   const std::string key = to_lower(trim(setting.substr(0, equals)));
-  const std::string value(
-      equals == std::string::npos ? "" : trim(std::string_view(setting).substr(equals + 1)));
-  const auto number = [&](auto& field) -> Status {
-    ASSIGN_OR_RETURN(const double parsed, parse_double(value));
-    if (!(parsed >= 0 && parsed <= 1e9))
-      return invalid_argument("--set {}: a number from 0 to 1e9 is expected", setting);
-    field = static_cast<std::remove_reference_t<decltype(field)>>(parsed);
-    return {};
-  };
-  if (key == "gateprobability") return number(policy.gate_probability);
-  if (key == "arrivalwindowseconds") return number(policy.arrival_window_seconds);
-  if (key == "arrivalmingpus") return number(policy.arrival_min_gpus);
-  if (key == "cooldownseconds") return number(policy.cooldown_seconds);
-  if (key == "spareendingseconds") return number(policy.spare_ending_seconds);
-  if (key == "maxgrowth") return number(policy.max_growth);
-  if (key == "gate") {
-    ASSIGN_OR_RETURN(policy.gate, policy::parse_gate(value));
-  } else if (key == "forecast") {
-    ASSIGN_OR_RETURN(policy.forecast, policy::parse_forecast(value));
-  } else if (key == "victims") {
-    ASSIGN_OR_RETURN(policy.victims, policy::parse_victim_rule(value));
-  } else if (key == "requireemptyqueue") {
-    ASSIGN_OR_RETURN(policy.require_empty_queue, parse_bool(value));
-  } else if (key == "remainingtimeguard") {
-    ASSIGN_OR_RETURN(policy.remaining_time_guard, parse_bool(value));
-  } else {
-    return invalid_argument(
-        "--set {}: one of Gate, GateProbability, Forecast, ArrivalWindowSeconds, ArrivalMinGPUs, "
-        "Victims, SpareEndingSeconds, MaxGrowth, RequireEmptyQueue, RemainingTimeGuard and "
-        "CooldownSeconds with =VALUE is expected",
-        setting);
+  std::vector<std::string> names;
+  for (const auto& known : policy::settings()) {
+    if (std::find(std::begin(kMeaningless), std::end(kMeaningless), known.name) !=
+        std::end(kMeaningless))
+      continue;
+    names.push_back(known.name);
+    if (to_lower(known.name) != key || equals == std::string::npos) continue;
+    return known.set(policy, std::string(trim(std::string_view(setting).substr(equals + 1))))
+        .with_context(fmt::format("--set {}", setting));
   }
-  return {};
+  return invalid_argument("--set {}: one of {} with =VALUE is expected", setting,
+                          fmt::join(names, ", "));
 }
 
 AppResult refused(const Status& status) {

@@ -6,25 +6,27 @@
 
 namespace flextrain::policy {
 
-Caps::Caps(const Snapshot& snapshot, const Parameters& parameters) : parameters_(parameters) {
-  int idle = snapshot.idle_gpus;
+Caps::Caps(const Snapshot& snapshot, const Parameters& parameters)
+    : Caps(parameters, snapshot.idle_gpus) {
   for (const ElasticJobView& job : snapshot.elastic) {
-    add(job, std::max(0, job.held_gpus - job.base_gpus) + job.pending_gpus);
+    add_held(job.user, job.account, std::max(0, job.held_gpus - job.base_gpus) + job.pending_gpus);
     for (const CompanionView& companion : job.companions)
-      if (companion.leaving) idle += companion.gpus;
+      if (companion.leaving) idle_gpus_ += companion.gpus;
   }
-  if (parameters.idle_reserve > 0)
-    reserve_most_ =
-        static_cast<int>(std::floor((1 - parameters.idle_reserve) * (idle + all_) + 1e-9));
 }
 
-void Caps::add(const ElasticJobView& job, int gpus) {
+void Caps::add_held(const std::string& user, const std::string& account, int gpus) {
+  held_ += gpus;
+  add_growth(user, account, gpus);
+}
+
+void Caps::add_growth(const std::string& user, const std::string& account, int gpus) {
   all_ += gpus;
-  users_[job.user] += gpus;
-  accounts_[job.account] += gpus;
+  users_[user] += gpus;
+  accounts_[account] += gpus;
 }
 
-Allowance Caps::left(const ElasticJobView& job) const {
+Allowance Caps::left(const std::string& user, const std::string& account) const {
   Allowance allowance;
   const auto bound = [&](int most, int held, GrowthRule rule) {
     if (most - held < allowance.gpus) allowance = {most - held, rule};
@@ -34,10 +36,13 @@ Allowance Caps::left(const ElasticJobView& job) const {
     return found == by.end() ? 0 : found->second;
   };
   if (parameters_.user_max_expanded > 0)
-    bound(parameters_.user_max_expanded, held(users_, job.user), GrowthRule::kUserCap);
+    bound(parameters_.user_max_expanded, held(users_, user), GrowthRule::kUserCap);
   if (parameters_.account_max_expanded > 0)
-    bound(parameters_.account_max_expanded, held(accounts_, job.account), GrowthRule::kAccountCap);
-  if (parameters_.idle_reserve > 0) bound(reserve_most_, all_, GrowthRule::kIdleReserve);
+    bound(parameters_.account_max_expanded, held(accounts_, account), GrowthRule::kAccountCap);
+  if (parameters_.idle_reserve > 0) {
+    const double most = (1 - parameters_.idle_reserve) * (idle_gpus_ + held_);
+    bound(static_cast<int>(std::floor(most + 1e-9)), all_, GrowthRule::kIdleReserve);
+  }
   return allowance;
 }
 

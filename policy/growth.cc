@@ -55,7 +55,7 @@ class Grower {
         taken_[static_cast<size_t>(take.node)] += take.gpus;
       }
       taken_gpus_ += verdict.entry->gpus - job.held_gpus;
-      caps_.add(job, verdict.entry->gpus - job.held_gpus);
+      caps_.add_growth(job.user, job.account, verdict.entry->gpus - job.held_gpus);
     }
     return decision;
   }
@@ -92,7 +92,7 @@ class Grower {
     facts.max_gpus = job.max_gpus;
     facts.fitting_gpus = fitting;
     facts.table = &job.table;
-    const Allowance allowance = caps_.left(job);
+    const Allowance allowance = caps_.left(job.user, job.account);
     facts.allowed_gpus = allowance.gpus;
     facts.allowed_by = allowance.rule;
     facts.remaining_seconds = job.remaining_seconds;
@@ -198,7 +198,7 @@ class Grower {
 
   // Words for the caps: none of the entries within one is faster.
   void capped(const ElasticJobView& job, int fitting, GrowthRule rule, Decision& decision) const {
-    const Allowance allowance = caps_.left(job);
+    const Allowance allowance = caps_.left(job.user, job.account);
     decision.inputs["left"] = std::max(0, allowance.gpus);
     const std::string reserve = fmt::format(
         "{:g} % of the GPUs that no base and no other job holds", 100 * parameters_.idle_reserve);

@@ -51,6 +51,20 @@ std::optional<double> time_stamp(std::string_view text) {
   return static_cast<double>(timegm(&tm));
 }
 
+struct Names {
+  std::map<std::string, int, std::less<>> numbers;
+  std::vector<std::string> list;
+
+  int number(std::string_view name) {
+    const auto found = numbers.find(name);
+    if (found != numbers.end()) return found->second;
+    const int next = static_cast<int>(list.size());
+    numbers.emplace(name, next);
+    list.emplace_back(name);
+    return next;
+  }
+};
+
 class Reader {
  public:
   Reader(std::string_view text, const std::string& name, const ReadOptions& options)
@@ -141,6 +155,8 @@ class Reader {
     ASSIGN_OR_RETURN(const double gpus, at_least(row, "gpus", 0));
     ASSIGN_OR_RETURN(job.limit, at_least(row, "limit_s", 0));
     ASSIGN_OR_RETURN(job.draw, at_least(row, "u", 0));
+    job.user = users_.number(value(row, "user"));
+    job.account = accounts_.number(value(row, "account"));
     job.id = static_cast<int64_t>(id);
     job.gpus = static_cast<int>(std::min(gpus, 1e9));
     keep(job);
@@ -159,7 +175,8 @@ class Reader {
     job.id = result_.lines - 1;
     job.limit = job.duration * options_.limit_factor;
     job.draw = draw(options_.seed, static_cast<uint64_t>(job.id));
-    job.user = user(std::string(value(row, "cluster")));
+    job.user = users_.number(value(row, "user"));
+    job.account = accounts_.number(value(row, "cluster"));  // a tenant
     keep(job);
     return {};
   }
@@ -187,15 +204,10 @@ class Reader {
     job.limit =
         minutes ? std::max(*minutes * 60, job.duration) : job.duration * options_.limit_factor;
     job.draw = draw(options_.seed, static_cast<uint64_t>(job.id));
-    job.user = user(std::string(value(row, "user")));
+    job.user = users_.number(value(row, "user"));
+    job.account = accounts_.number(value(row, "account"));
     keep(job);
     return {};
-  }
-
-  int user(const std::string& name) {
-    const auto [at, inserted] = users_.emplace(name, static_cast<int>(result_.trace.users.size()));
-    if (inserted) result_.trace.users.push_back(name);
-    return at->second;
   }
 
   void keep(const TraceJob& job) {
@@ -210,6 +222,8 @@ class Reader {
     auto& jobs = result_.trace.jobs;
     if (jobs.empty()) return invalid_argument("{}: no job with GPUs that ran and ended", name_);
     result_.trace.name = name_;
+    result_.trace.users = users_.list;
+    result_.trace.accounts = accounts_.list;
     std::stable_sort(jobs.begin(), jobs.end(),
                      [](const TraceJob& a, const TraceJob& b) { return a.arrival < b.arrival; });
     if (jobs.front().arrival > kDay * 365) {  // unix times: from the midnight before the first
@@ -226,7 +240,7 @@ class Reader {
   int64_t line_ = 0;
   char separator_ = ',';
   std::map<std::string, size_t> columns_;
-  std::map<std::string, int> users_;
+  Names users_, accounts_;
   ReadTrace result_;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Job traces from text. Three kinds, told apart by their first line:
-//   id,arrival_s,duration_s,gpus,type,limit_s,u    times in seconds from a Monday, 00:00
-//   timestamp,duration,num_gpus,gpu_time,cluster   the Philly trace; "YYYY-MM-DD HH:MM:SS"
+//   id,arrival_s,duration_s,gpus,type,limit_s,u    times in seconds from a Monday, 00:00; may have
+//                                                  the columns user and account
+//   timestamp,duration,num_gpus,gpu_time,cluster   the Philly trace; "YYYY-MM-DD HH:MM:SS"; its
+//                                                  virtual clusters are taken for accounts
 //   JobID|…                                        `sacct -P` (kSacctCommand)
 #pragma once
 

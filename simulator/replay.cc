@@ -190,7 +190,10 @@ void Replay::resize(Running& running, int gpus) {
   running.speed =
       policy::tokens_per_second(*running.table, gpus) / running.table->front().tokens_per_second;
   running.since = now_;
+  if (now_ < running.paused_until) running.switches.pop_back();  // was not done
   running.paused_until = now_ + running.pause;
+  std::erase_if(running.switches, [&](double done) { return done <= now_ - 3600; });
+  running.switches.push_back(running.paused_until);
   result_.pause_gpu_seconds += running.held * running.pause;
   ++result_.jobs[static_cast<size_t>(running.job)].switches;
   ends_.push({running.paused_until + running.work / running.speed, running.job, ++running.version});

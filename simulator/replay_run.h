@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/caps.h"
 #include "policy/forecast.h"
 #include "policy/growth_rules.h"
 #include "simulator/pool.h"
@@ -34,8 +35,9 @@ class Replay {
     double speed = 1;  // relative to the base
     double since = 0;  // of `work`
     double paused_until = 0;
-    double pause = 0;  // seconds per switch
-    int version = 0;   // of its end event
+    double pause = 0;              // seconds per switch
+    int version = 0;               // of its end event
+    std::vector<double> switches;  // when they were done, ascending; those of the last hour
   };
 
   struct End {
@@ -74,8 +76,12 @@ class Replay {
   std::optional<double> known_remaining(const Running& running) const;
   double stays(int margin) const;
   void grow();
-  void fill();
+  void fill(policy::PoolFacts pool);
   void grow_to(Running& running, const policy::TableEntry& entry);
+  policy::JobFacts facts_of(const Running& running, const policy::Allowance& allowance) const;
+  policy::Caps caps() const;
+  const std::string& user_of(const Running& running) const;
+  const std::string& account_of(const Running& running) const;
 
   const Trace& trace_;
   const ReplayOptions& options_;

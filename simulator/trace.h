@@ -17,14 +17,14 @@ struct TraceJob {
   double duration = 0;  // seconds of running at its initial size
   double limit = 0;     // its run limit in seconds
   int gpus = 0;
-  double draw = 1;  // uniform in [0, 1): elastic when below the elastic share
-  int user = 0;     // index into Trace::users
+  double draw = 1;            // uniform in [0, 1): elastic when below the elastic share
+  int user = 0, account = 0;  // indices into Trace::users, accounts
 };
 
 struct Trace {
   std::string name;
-  std::vector<TraceJob> jobs;      // ascending arrival
-  std::vector<std::string> users;  // "" when the trace names none
+  std::vector<TraceJob> jobs;                // ascending arrival
+  std::vector<std::string> users, accounts;  // "" where the trace names none
   // Unix time of second 0, for times of day and weekdays. 345600 is a Monday, 00:00.
   double epoch = 345600;
 };

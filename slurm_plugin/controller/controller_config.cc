@@ -6,64 +6,25 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/config_keys.h"
 #include "base/file.h"
 #include "base/key_value_config.h"
 #include "base/text.h"
+#include "policy/settings.h"
 #include "slurm_plugin/controller/node_list.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
 
-struct KeySpec {
-  std::string name;
-  std::function<Status(ControllerConfig&, const std::string&)> set;
-  std::function<std::string(const ControllerConfig&)> get;
-};
+using KeySpec = ConfigKeySpec<ControllerConfig>;
 
-// One maker per type of value. `where` returns a reference to the field it is told to fill.
 template <typename Where>
 KeySpec yes_no(std::string name, Where where) {
-  return {std::move(name),
-          [where](ControllerConfig& config, const std::string& text) -> Status {
-            ASSIGN_OR_RETURN(where(config), parse_bool(text));
-            return {};
-          },
-          [where](const ControllerConfig& config) {
-            return std::string(where(const_cast<ControllerConfig&>(config)) ? "yes" : "no");
-          }};
+  return yes_no_key<ControllerConfig>(std::move(name), where);
 }
-
 template <typename Where>
 KeySpec integer(std::string name, int64_t low, int64_t high, Where where) {
-  return {std::move(name),
-          [=](ControllerConfig& config, const std::string& text) -> Status {
-            ASSIGN_OR_RETURN(const int64_t value, parse_int(text));
-            if (value < low || value > high) {
-              return invalid_argument("{} is outside {} … {}", value, low, high);
-            }
-            where(config) = static_cast<std::remove_reference_t<decltype(where(config))>>(value);
-            return {};
-          },
-          [where](const ControllerConfig& config) {
-            return std::to_string(where(const_cast<ControllerConfig&>(config)));
-          }};
-}
-
-template <typename Where>
-KeySpec number(std::string name, double low, double high, Where where) {
-  return {std::move(name),
-          [=](ControllerConfig& config, const std::string& text) -> Status {
-            ASSIGN_OR_RETURN(const double value, parse_double(text));
-            if (value < low || value > high) {
-              return invalid_argument("{} is outside {} … {}", text, format_double(low),
-                                      format_double(high));
-            }
-            where(config) = value;
-            return {};
-          },
-          [where](const ControllerConfig& config) {
-            return format_double(where(const_cast<ControllerConfig&>(config)));
-          }};
+  return integer_key<ControllerConfig>(std::move(name), low, high, where);
 }
 
 // "absolute" values must be absolute paths, "name" values must not hold blanks or commas.
@@ -118,15 +79,6 @@ KeySpec opt_out_nodes_key() {
           [](const ControllerConfig& config) { return config.opt_out_nodes_text; }};
 }
 
-KeySpec quiet_hours_key() {
-  return {"QuietHours",
-          [](ControllerConfig& config, const std::string& value) -> Status {
-            ASSIGN_OR_RETURN(config.policy.quiet_hours, policy::QuietHours::parse(value));
-            return {};
-          },
-          [](const ControllerConfig& config) { return config.policy.quiet_hours.text(); }};
-}
-
 // Applied before every other key (parse_controller_config).
 KeySpec policy_key() {
   return {"Policy",
@@ -138,17 +90,12 @@ KeySpec policy_key() {
           [](const ControllerConfig& config) { return config.policy_preset; }};
 }
 
-// A key whose values have names.
-template <typename Where, typename Parse, typename Name>
-KeySpec named(std::string key, Parse parse, Name name, Where where) {
-  return {std::move(key),
-          [=](ControllerConfig& config, const std::string& value) -> Status {
-            ASSIGN_OR_RETURN(where(config), parse(value));
-            return {};
+KeySpec of_policy(const ConfigKeySpec<policy::Parameters>& key) {
+  return {key.name,
+          [&key](ControllerConfig& config, const std::string& value) {
+            return key.set(config.policy, value);
           },
-          [=](const ControllerConfig& config) {
-            return std::string(name(where(const_cast<ControllerConfig&>(config))));
-          }};
+          [&key](const ControllerConfig& config) { return key.get(config.policy); }};
 }
 
 constexpr std::string_view kLogLevels[] = {"debug", "info", "warning", "error"};
@@ -177,54 +124,39 @@ constexpr int64_t kSignalSlack = 60;
   [](ControllerConfig & config) -> auto& { return config.path; }
 const std::vector<KeySpec>& key_specs() {
   // Leaked on purpose: slurmctld may still run our threads while statics are destroyed.
-  static const auto* specs = new std::vector<KeySpec>{
-      yes_no("Enabled", FIELD(enabled)),
-      partitions_key(),
-      text("InnerScheduler", TextKind::kName, FIELD(inner_scheduler)),
-      text("EndpointAddress", TextKind::kName, FIELD(endpoint_address)),
-      integer("EndpointPort", 0, 65535, FIELD(endpoint_port)),
-      text("MungeSocket", TextKind::kOptionalAbsolutePath, FIELD(munge_socket)),
-      text("DatabasePath", TextKind::kAbsolutePath, FIELD(database_path)),
-      integer("TickSeconds", 1, 3600, FIELD(tick_seconds)),
-      integer("TickLimitSeconds", 1, 3600, FIELD(tick_limit_seconds)),
-      integer("WakeDelayMilliseconds", 0, 5000, FIELD(wake_delay_milliseconds)),
-      integer("LeaseSeconds", 60, kDay, FIELD(lease_seconds)),
-      integer("RenewSeconds", 30, kDay, FIELD(renew_seconds)),
-      yes_no("CompanionPreemptable", FIELD(companion_preemptable)),
-      text("CompanionPartition", TextKind::kName, FIELD(companion_partition)),
-      text("CompanionQOS", TextKind::kName, FIELD(companion_qos)),
-      integer("CompanionSignalSeconds", 0, 3600, FIELD(companion_signal_seconds)),
-      text("CompanionOutput", TextKind::kAny, FIELD(companion_output)),
-      yes_no("ShareBaseNodes", FIELD(share_base_nodes)),
-      opt_out_nodes_key(),
-      integer("CompanionStartTimeout", 5, kDay, FIELD(companion_start_timeout)),
-      integer("GrowTimeout", 5, kDay, FIELD(grow_timeout)),
-      integer("ShrinkTimeout", 5, kDay, FIELD(shrink_timeout)),
-      integer("AgentTimeout", 30, kDay, FIELD(agent_timeout)),
-      integer("MaxScalingFailures", 0, 1000, FIELD(max_scaling_failures)),
-      policy_key(),
-      named("Gate", policy::parse_gate, policy::gate_name, FIELD(policy.gate)),
-      number("GateProbability", 0, 1, FIELD(policy.gate_probability)),
-      integer("ArrivalWindowSeconds", 60, 30 * kDay, FIELD(policy.arrival_window_seconds)),
-      integer("ArrivalMinGPUs", 1, 1000000, FIELD(policy.arrival_min_gpus)),
-      named("Forecast", policy::parse_forecast, policy::forecast_name, FIELD(policy.forecast)),
-      named("Victims", policy::parse_victim_rule, policy::victim_rule_name, FIELD(policy.victims)),
-      number("MaxGrowth", 1, 1000, FIELD(policy.max_growth)),
-      yes_no("RequireEmptyQueue", FIELD(policy.require_empty_queue)),
-      integer("SpareEndingSeconds", 0, kDay, FIELD(policy.spare_ending_seconds)),
-      integer("UserMaxExpandedGPUs", 0, 1000000, FIELD(policy.user_max_expanded)),
-      integer("AccountMaxExpandedGPUs", 0, 1000000, FIELD(policy.account_max_expanded)),
-      integer("MaxScalingsPerHour", 0, 1000, FIELD(policy.max_scalings_per_hour)),
-      number("IdleReserve", 0, 1, FIELD(policy.idle_reserve)),
-      quiet_hours_key(),
-      integer("QueueDepth", 1, 100000, FIELD(policy.queue_depth)),
-      yes_no("RemainingTimeGuard", FIELD(policy.remaining_time_guard)),
-      number("DefaultOverheadSeconds", 0, 86400, FIELD(policy.default_overhead_seconds)),
-      integer("CooldownSeconds", 0, kDay, FIELD(policy.cooldown_seconds)),
-      integer("RetryAfterFailureSeconds", 0, kDay, FIELD(policy.retry_after_failure_seconds)),
-      integer("RetentionDays", 1, 36500, FIELD(retention_days)),
-      log_level_key(),
-  };
+  static const auto* specs = [] {
+    auto* list = new std::vector<KeySpec>{
+        yes_no("Enabled", FIELD(enabled)),
+        partitions_key(),
+        text("InnerScheduler", TextKind::kName, FIELD(inner_scheduler)),
+        text("EndpointAddress", TextKind::kName, FIELD(endpoint_address)),
+        integer("EndpointPort", 0, 65535, FIELD(endpoint_port)),
+        text("MungeSocket", TextKind::kOptionalAbsolutePath, FIELD(munge_socket)),
+        text("DatabasePath", TextKind::kAbsolutePath, FIELD(database_path)),
+        integer("TickSeconds", 1, 3600, FIELD(tick_seconds)),
+        integer("TickLimitSeconds", 1, 3600, FIELD(tick_limit_seconds)),
+        integer("WakeDelayMilliseconds", 0, 5000, FIELD(wake_delay_milliseconds)),
+        integer("LeaseSeconds", 60, kDay, FIELD(lease_seconds)),
+        integer("RenewSeconds", 30, kDay, FIELD(renew_seconds)),
+        yes_no("CompanionPreemptable", FIELD(companion_preemptable)),
+        text("CompanionPartition", TextKind::kName, FIELD(companion_partition)),
+        text("CompanionQOS", TextKind::kName, FIELD(companion_qos)),
+        integer("CompanionSignalSeconds", 0, 3600, FIELD(companion_signal_seconds)),
+        text("CompanionOutput", TextKind::kAny, FIELD(companion_output)),
+        yes_no("ShareBaseNodes", FIELD(share_base_nodes)),
+        opt_out_nodes_key(),
+        integer("CompanionStartTimeout", 5, kDay, FIELD(companion_start_timeout)),
+        integer("GrowTimeout", 5, kDay, FIELD(grow_timeout)),
+        integer("ShrinkTimeout", 5, kDay, FIELD(shrink_timeout)),
+        integer("AgentTimeout", 30, kDay, FIELD(agent_timeout)),
+        integer("MaxScalingFailures", 0, 1000, FIELD(max_scaling_failures)),
+        policy_key(),
+    };
+    for (const auto& key : policy::settings()) list->push_back(of_policy(key));
+    list->push_back(integer("RetentionDays", 1, 36500, FIELD(retention_days)));
+    list->push_back(log_level_key());
+    return list;
+  }();
   return *specs;
 }
 #undef FIELD

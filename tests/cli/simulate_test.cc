@@ -54,7 +54,13 @@ TEST(Simulate, SettingsOfTheConfiguration) {
   EXPECT_EQ(nrun({"--set", "MaxGrowth=1"}), "1.000");
   // Refused for its age at 0, which is all the guard knows; a day of ticks is no exception.
   EXPECT_NE(nrun({"--set", "RemainingTimeGuard=yes", "--remaining", "nothing"}), "0.297");
-  for (const char* wrong : {"Magic=1", "Gate=magic", "GateProbability=x", "GateProbability"})
+  for (const char* limit : {"UserMaxExpandedGPUs=31", "AccountMaxExpandedGPUs=31",
+                            "IdleReserve=0.8", "QuietHours=00:00-23:59"})
+    EXPECT_EQ(nrun({"--set", limit}), "1.000") << limit;
+  EXPECT_THAT(simulate(environment, {"t.csv", "--gpus", "128", "--set", "IdleReserve=2"}).err,
+              HasSubstr("--set IdleReserve=2: 2 is outside 0 … 1"));
+  for (const char* wrong :
+       {"QueueDepth=1", "Magic=1", "Gate=magic", "GateProbability=x", "GateProbability"})
     EXPECT_EQ(simulate(environment, {"t.csv", "--gpus", "128", "--set", wrong}).exit_code, 2)
         << wrong;
   EXPECT_EQ(simulate(environment, {"t.csv", "--gpus", "128", "--remaining", "all"}).exit_code, 2);

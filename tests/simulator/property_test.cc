@@ -56,6 +56,8 @@ Case random_case(uint64_t seed) {
   options.policy.victims =
       random.one_of({policy::VictimRule::kMostExpanded, policy::VictimRule::kSmallestSufficient});
   options.policy.max_growth = random.one_of({2.0, 4.0});
+  made.trace.users = {"ann", "bob", "cat"};
+  made.trace.accounts = {"vision", "text"};
   double time = 0;
   for (int i = 0; i < 150; ++i) {
     time += random.chance(0.2) ? 0 : random.real(0, 400);
@@ -66,6 +68,8 @@ Case random_case(uint64_t seed) {
     job.duration = random.real(1, 4000);
     job.limit = job.duration * random.real(1, 3);
     job.draw = random.real(0, 1);
+    job.user = random.whole(0, 2);
+    job.account = job.user == 0 ? 0 : 1;
     made.trace.jobs.push_back(job);
   }
   return made;
@@ -316,6 +320,104 @@ TEST(ReplayProperty, NoGrowthStarvesTheHeadOfTheQueueInOnePool) {
     }
   }
   EXPECT_GT(growths_beside_a_queue, 100);
+}
+
+// One limit of flextrain.conf at a time. `holds` is asked at every growth; returns how many growths
+// there were.
+struct Growth {
+  const Case& tried;
+  double time = 0;
+  size_t job = 0;
+  std::vector<int> expanded;                  // GPUs beyond the base, by job, after it
+  int bases = 0;                              // GPUs of running jobs' bases
+  std::vector<std::vector<double>> switches;  // by job: when the ones before it were done
+};
+template <class Limit, class Holds>
+int64_t growths_within(const Limit& limit, const Holds& holds) {
+  int64_t growths = 0;
+  for (uint64_t seed = 1; seed <= kCases; ++seed) {
+    SCOPED_TRACE(seed);
+    Case tried = random_case(seed);
+    limit(tried.options.policy);
+    const ReplayResult result = replay(tried.trace, tried.options);
+    const auto& jobs = tried.trace.jobs;
+    Growth growth{tried, 0, 0, std::vector<int>(jobs.size(), 0), 0, {}};
+    growth.switches.resize(jobs.size());
+    for (const SizeChange& change : result.sizes) {
+      const auto i = static_cast<size_t>(change.job);
+      int& expanded = growth.expanded[i];
+      const bool grows = change.gpus - jobs[i].gpus > expanded;
+      expanded = change.gpus - jobs[i].gpus;
+      growth.time = change.time;
+      growth.job = i;
+      growth.bases = 0;
+      for (size_t k = 0; k < jobs.size(); ++k) {
+        if (result.jobs[k].end <= change.time) growth.expanded[k] = 0;
+        if (result.jobs[k].start <= change.time && result.jobs[k].end > change.time)
+          growth.bases += jobs[k].gpus;
+      }
+      if (grows) {
+        ++growths;
+        if (!holds(growth)) {
+          ADD_FAILURE() << "job " << i << " grows at " << change.time;
+          return growths;
+        }
+      }
+      auto& done = growth.switches[i];
+      if (!done.empty() && done.back() > change.time) done.pop_back();
+      done.push_back(change.time + tried.options.pause.of(jobs[i].gpus));
+    }
+  }
+  return growths;
+}
+
+int expanded_of(const Growth& growth, int TraceJob::*owner) {
+  const auto& jobs = growth.tried.trace.jobs;
+  int sum = 0;
+  for (size_t k = 0; k < jobs.size(); ++k)
+    if (jobs[k].*owner == jobs[growth.job].*owner) sum += growth.expanded[k];
+  return sum;
+}
+
+TEST(ReplayProperty, LimitsOfTheConfigurationHold) {
+  const auto always = [](const Growth&) { return true; };
+  const int64_t unlimited = growths_within([](policy::Parameters&) {}, always);
+  EXPECT_GT(unlimited, 2000);
+  const auto check = [&](const char* what, auto limit, auto holds) {
+    SCOPED_TRACE(what);
+    const int64_t growths = growths_within(limit, holds);
+    EXPECT_GT(growths, 100);
+    EXPECT_LT(growths, unlimited) << "the limit bounds nothing";
+  };
+  check(
+      "UserMaxExpandedGPUs", [](policy::Parameters& p) { p.user_max_expanded = 8; },
+      [](const Growth& growth) { return expanded_of(growth, &TraceJob::user) <= 8; });
+  check(
+      "AccountMaxExpandedGPUs", [](policy::Parameters& p) { p.account_max_expanded = 10; },
+      [](const Growth& growth) { return expanded_of(growth, &TraceJob::account) <= 10; });
+  check(
+      "IdleReserve", [](policy::Parameters& p) { p.idle_reserve = 0.5; },
+      [](const Growth& growth) {
+        int all = 0;
+        for (const int expanded : growth.expanded) all += expanded;
+        return all <= 0.5 * (growth.tried.options.gpus - growth.bases);
+      });
+  check(
+      "QuietHours",
+      [](policy::Parameters& p) { p.quiet_hours = *policy::QuietHours::parse("Mon 01:00-02:30"); },
+      [](const Growth& growth) { return growth.time < 3600 || growth.time >= 2.5 * 3600; });
+  check(
+      "CooldownSeconds", [](policy::Parameters& p) { p.cooldown_seconds = 1200; },
+      [](const Growth& growth) {
+        const auto& done = growth.switches[growth.job];
+        return done.empty() || growth.time - done.back() >= 1200;
+      });
+  check(
+      "MaxScalingsPerHour", [](policy::Parameters& p) { p.max_scalings_per_hour = 1; },
+      [](const Growth& growth) {
+        const auto& done = growth.switches[growth.job];
+        return done.empty() || done.back() <= growth.time - 3600;
+      });
 }
 
 TEST(ReplayProperty, NodesOfOneGpuAreOnePool) {

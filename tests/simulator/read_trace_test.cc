@@ -34,7 +34,7 @@ TEST(ReadTrace, Philly) {
   EXPECT_EQ(job.arrival, 7 * 3600 + 1 * 60 + 55) << "from the midnight before";
   EXPECT_EQ(result->trace.epoch, 1507507200) << "2017-10-09";
   EXPECT_EQ(job.limit, 132);
-  EXPECT_EQ(result->trace.users.at(static_cast<size_t>(job.user)), "11cb48");
+  EXPECT_EQ(result->trace.accounts.at(static_cast<size_t>(job.account)), "11cb48");
 }
 
 TEST(ReadTrace, Sacct) {
@@ -54,6 +54,8 @@ TEST(ReadTrace, Sacct) {
   EXPECT_EQ(result->trace.jobs[0].gpus, 8);
   EXPECT_EQ(result->trace.jobs[0].duration, 3600);
   EXPECT_EQ(result->trace.jobs[0].limit, 5400);
+  EXPECT_EQ(result->trace.users.at(static_cast<size_t>(result->trace.jobs[1].user)), "bert");
+  EXPECT_EQ(result->trace.accounts.at(static_cast<size_t>(result->trace.jobs[1].account)), "lab");
   EXPECT_EQ(result->trace.jobs[1].gpus, 3);
   EXPECT_EQ(result->trace.jobs[1].limit, 240) << "no limit: twice the duration";
 }
