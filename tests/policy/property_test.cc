@@ -110,6 +110,7 @@ void check_caps(const Snapshot& snapshot, const Parameters& parameters,
     if (parameters.account_max_expanded > 0) {
       ASSERT_LE(accounts[account] + gpus, parameters.account_max_expanded);
     }
+  ASSERT_LE(grown, snapshot.idle_gpus);
   if (grown > 0 && parameters.idle_reserve > 0) {
     ASSERT_LE(expanded + grown, (1 - parameters.idle_reserve) * (idle + expanded) + 1e-6);
   }
@@ -205,6 +206,38 @@ TEST(SnapshotJson, NoSnapshotIsRefused) {
   Json json = snapshot_to_json(empty_snapshot(), {});
   json["parameters"]["gate"] = "golden";
   EXPECT_THAT(snapshot_from_json(json).status().message(), ::testing::HasSubstr("golden"));
+}
+
+// Whoever is first in the queue and could start with what is idle can start after all growths too;
+// where the queue must be empty nobody grows beside it.
+TEST(PolicyProperty, NoGrowthTakesWhatAWaitingJobCouldStartWith) {
+  int startable = 0, growths_beside = 0;
+  for (uint32_t seed = 1; seed <= 20'000; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Random random(seed);
+    const Snapshot snapshot = random_snapshot(random);
+    const Parameters parameters = random_parameters(random);
+    std::map<std::string, int> taken_on;
+    for (const Decision& decision : decide(snapshot, parameters))
+      for (const NodeOffer& take : decision.take) taken_on[take.node] += take.gpus;
+    if (parameters.require_empty_queue && !snapshot.waiting.empty()) {
+      ASSERT_TRUE(taken_on.empty());
+    }
+    const auto fits = [](const WaitingJob& job, std::map<std::string, int> taken) {
+      int nodes = 0, gpus = 0;
+      for (const NodeOffer& offer : job.offers) {
+        const int free = offer.gpus - taken[offer.node];
+        if (free >= std::max(1, job.gpus_per_node)) ++nodes, gpus += free;
+      }
+      return nodes >= job.nodes && gpus >= job.gpus;
+    };
+    if (snapshot.waiting.empty() || !fits(snapshot.waiting[0], {})) continue;
+    ASSERT_TRUE(fits(snapshot.waiting[0], taken_on));
+    ++startable;
+    growths_beside += taken_on.empty() ? 0 : 1;
+  }
+  EXPECT_GT(startable, 1000);
+  EXPECT_GT(growths_beside, 100);
 }
 
 // A reclaim asks for nothing that is not needed: with any one companion less given back (and its

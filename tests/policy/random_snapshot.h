@@ -80,7 +80,8 @@ inline Snapshot random_snapshot(Random& random) {
     job.job_id = next_id++;
     job.nodes = random.between(1, 3);
     job.gpus_per_node = random.chance(60) ? random.between(1, 8) : 0;
-    job.gpus = job.gpus_per_node > 0 ? job.nodes * job.gpus_per_node : random.between(1, 20);
+    job.gpus =
+        job.gpus_per_node > 0 ? job.nodes * job.gpus_per_node : random.between(job.nodes, 20);
     for (int node = 0; node < nodes; ++node)
       if (random.chance(80)) {
         job.usable_nodes.push_back(name(node));
