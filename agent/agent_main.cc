@@ -15,6 +15,7 @@
 #include "agent/companion.h"
 #include "agent/control_dir.h"
 #include "agent/controller_link.h"
+#include "agent/guard.h"
 #include "agent/launcher.h"
 #include "agent/output_relay.h"
 #include "agent/process.h"
@@ -257,8 +258,9 @@ int run_companion_command(const CompanionArguments& arguments,
 int agent_main(int argc, char** argv, const AgentDependencies& dependencies) {
   keep_standard_streams();
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (!words.empty() && (words[0] == "rsh" || words[0] == "rank")) {
+  if (!words.empty() && (words[0] == "guard" || words[0] == "rsh" || words[0] == "rank")) {
     const std::vector<std::string> rest(words.begin() + 1, words.end());
+    if (words[0] == "guard") return run_guard(rest);
     return words[0] == "rsh" ? run_rsh(rest) : run_rank(rest);
   }
   // Everything after "--" is the user's and never ours to parse.

@@ -23,7 +23,11 @@ class MpirunLauncher : public Launcher {
     if (spec.map.num_ranks() < 1) return invalid_argument("no GPU to launch on");
     ProcessSpec process;
     std::vector<std::string>& argv = process.argv;
-    argv = {options_.mpirun, "-np", std::to_string(spec.map.num_ranks()), "--bind-to", "none"};
+    RETURN_IF_ERROR(find_program(options_.mpirun).status());
+    // By the name as it was given: a full path means --prefix to mpirun.
+    argv = {options_.agent_path, "guard", std::to_string(::getpid()),
+            options_.mpirun,     "-np",   std::to_string(spec.map.num_ranks()),
+            "--bind-to",         "none"};
     if (::geteuid() == 0) argv.emplace_back("--allow-run-as-root");
     // Exit code 85 is no accident worth 15 lines of the user's log at every switch.
     if (options_.quiet) argv.emplace_back("--quiet");

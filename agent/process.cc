@@ -22,19 +22,6 @@ extern char** environ;
 namespace flextrain::agent {
 namespace {
 
-Result<std::string> find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) {
-    if (::access(name.c_str(), X_OK) == 0) return name;
-    return not_found("cannot run '{}': {}", name, std::strerror(errno));
-  }
-  const char* path = std::getenv("PATH");
-  for (const std::string& dir : split(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
-    const std::string candidate = (dir.empty() ? "." : dir) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return not_found("program '{}' is not in PATH", name);
-}
-
 std::vector<char*> pointers(const std::vector<std::string>& words) {
   std::vector<char*> result;
   for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
@@ -70,13 +57,27 @@ Result<pid_t> spawn(const ProcessSpec& spec, int output, bool silent = false) {
   return pid;
 }
 
-// SIGKILL to every process of a session. Its id cannot be another's while one of it lives.
+}  // namespace
+
+Result<std::string> find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (::access(name.c_str(), X_OK) == 0) return name;
+    return not_found("cannot run '{}': {}", name, std::strerror(errno));
+  }
+  const char* path = std::getenv("PATH");
+  for (const std::string& dir : split(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
+    const std::string candidate = (dir.empty() ? "." : dir) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return not_found("program '{}' is not in PATH", name);
+}
+
 void kill_session(pid_t session) {
   std::error_code error;
   std::filesystem::directory_iterator entry("/proc", error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const Result<int64_t> pid = parse_int(entry->path().filename().string());
-    if (pid.ok() && ::getsid(static_cast<pid_t>(*pid)) == session) {
+    if (pid.ok() && *pid != ::getpid() && ::getsid(static_cast<pid_t>(*pid)) == session) {
       ::kill(static_cast<pid_t>(*pid), SIGKILL);
     }
   }
@@ -85,8 +86,6 @@ void kill_session(pid_t session) {
 int shell_code(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
-
-}  // namespace
 
 Result<Process> Process::start(const ProcessSpec& spec) {
   ASSIGN_OR_RETURN(const pid_t pid, spawn(spec, -1, spec.silent));

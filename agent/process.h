@@ -22,7 +22,8 @@ struct ProcessSpec {
 class Process {
  public:
   // The child gets default signal handling, an empty mask, /dev/null as input, our output, and
-  // SIGTERM when the thread that starts it ends. kNotFound: no such program.
+  // SIGTERM when the thread that starts it ends (more than once where other threads are left).
+  // kNotFound: no such program.
   static Result<Process> start(const ProcessSpec& spec);
 
   Process(Process&& other) noexcept : pid_(other.pid_) { other.pid_ = -1; }
@@ -41,6 +42,16 @@ class Process {
   explicit Process(pid_t pid) : pid_(pid) {}
   pid_t pid_ = -1;
 };
+
+// The file that `name` means: itself when it holds a '/', else the first of PATH. kNotFound.
+Result<std::string> find_program(const std::string& name);
+
+// SIGKILL to every process of a session but this one. Its id cannot be another's while one of it
+// lives.
+void kill_session(pid_t session);
+
+// A wait(2) status as a shell tells it: the exit code, or 128 + signal.
+int shell_code(int status);
 
 // Runs a program and gives its standard output's first line. kDeadlineExceeded, kInternal with the
 // exit code. Blocks up to `seconds`.

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2154 # shared with the other files of this folder
 # The churn: no faults, but jobs of every kind that come, grow, shrink and end, queries, commands and
 # reconfigures without pause, while slurmctld's memory, threads and open files are looked at. The
-# trainer is a stand-in that sleeps (tests/agent/fake_trainer.sh) and offers a real trainer's table.
+# trainer is a stand-in that sleeps (tests/agent/fake_trainer.cc) and offers a real trainer's table.
 # What happens is in churn_loop.sh; here is what comes before and after.
 
 CHURN_NODES=6

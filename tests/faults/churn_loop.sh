@@ -38,7 +38,7 @@ churn_submit() { # OWNER: her next job, 30 to 70 s long on any number of GPUs
     cp "$VC_ROOT/scale_table.json" "$dir/"
     options+=(--elastic --elastic-max=3x)
   }
-  CHURN_JOB[$owner]=$(echo "exec flextrain-agent run --control-dir $dir/control --fingerprint-cmd 'echo fake-fingerprint' $(churn_elastic || echo --no-controller) -- $E2E_REPO/tests/agent/fake_trainer.sh" |
+  CHURN_JOB[$owner]=$(echo "exec flextrain-agent run --control-dir $dir/control --fingerprint-cmd 'echo fake-fingerprint' $(churn_elastic || echo --no-controller) -- $E2E_BUILD/bin/fake_trainer" |
     JOB_OWNER=$owner submit_cell_job "$name" "${options[@]}")
 }
 churn_jobs() {
