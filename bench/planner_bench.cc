@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <ctime>
+#include <map>
 
 #include "planner/scale_table.h"
 #include "planner/schedule_search.h"
@@ -127,7 +128,10 @@ void scale_table() {
     layer.backward = 0.008;
     layer.static_bytes = int64_t{8} << 30;
     layer.activation_bytes = int64_t{1} << 28;
+    layer.selective_bytes = int64_t{1} << 26;
+    layer.selective_seconds = 0.001;
   }
+  profile.hop_bytes = int64_t{1} << 23;
   profile.transfer_seconds = 0.0002;
   profile.optimizer_seconds = 0.05;
   profile.pipeline_parallel = 8;
@@ -139,20 +143,38 @@ void scale_table() {
   request.min_gpus = 32;
   request.max_gpus = 128;
   request.max_data_parallel = 256;
-  request.schedules = {"1f1b", "zb-1p"};
-  request.virtual_stages = {1, 2};
-  request.recompute = {Recompute::kNone, Recompute::kFull};
-  const double begun = cpu_seconds();
-  const auto table = build_scale_table(profile, request);
-  const double seconds = cpu_seconds() - begun;
-  if (!table.ok()) {
-    fmt::print("\nscale table: {}\n", table.status().message());
-    return;
+  request.schedules = {"1f1b", "zb-1p", "v-shape", "gpipe", "memory-min"};
+  request.virtual_stages = {1, 2, 4};
+  request.recompute = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+  fmt::print(
+      "\nscale table, 61 layers, 32 to 128 GPUs, all schedules, 1, 2 or 4 virtual stages, all "
+      "recomputations\n");
+  // Without a limit; one that makes layouts compute again; one that the smaller counts exceed.
+  for (const int64_t gib : {0, 80, 40}) {
+    request.memory_limit_bytes = gib << 30;
+    const double begun = cpu_seconds();
+    const auto table = build_scale_table(profile, request);
+    const double seconds = cpu_seconds() - begun;
+    if (!table.ok()) {
+      fmt::print("  {}\n", table.status().message());
+      continue;
+    }
+    int kept = 0, unfit = 0;
+    std::map<std::string, int> ways;
+    for (const ScaleEntry& entry : table->entries) {
+      kept += entry.kept;
+      unfit += !entry.fits;
+      const Recompute again = entry.plan.recompute[1];
+      ++ways[again == Recompute::kNone
+                 ? entry.plan.schedule
+                 : fmt::format("{}, {}", entry.plan.schedule, recompute_name(again))];
+    }
+    fmt::print("  {}: {} entries, {} kept, {} do not fit, {:.2f} s;",
+               gib == 0 ? "no memory limit" : fmt::format("{} GiB", gib), table->entries.size(),
+               kept, unfit, seconds);
+    for (const auto& [way, count] : ways) fmt::print(" {} x {}", count, way);
+    fmt::print("\n");
   }
-  int kept = 0;
-  for (const ScaleEntry& entry : table->entries) kept += entry.kept;
-  fmt::print("\nscale table, 61 layers, 32 to 128 GPUs: {} entries, {} kept, {:.2f} s\n",
-             table->entries.size(), kept, seconds);
 }
 
 }  // namespace

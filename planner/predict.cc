@@ -4,98 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "planner/limits.h"
 #include "planner/places.h"
 #include "planner/schedule.h"
 
 namespace flextrain::planner {
-
-double model_step_seconds(int layers, int pipeline_parallel, int micro_batches, double forward,
-                          double backward) {
-  const double p = pipeline_parallel;
-  const double m = micro_batches;
-  const double v = std::ceil(static_cast<double>(layers) / p);
-  return (m * v + (p - 1) + (v - 1) * std::max(0.0, p - m)) * (forward + backward);
-}
-
-namespace {
-
-// Bounds that keep every sum below from overflowing: a time, and the bytes of all layers together
-// (static, and saved by one micro-batch).
-constexpr double kMaxSeconds = 1e9;
-constexpr int64_t kMaxStaticBytes = int64_t{1} << 56;
-constexpr int64_t kMaxActivationBytes = int64_t{1} << 40;
-
-bool is_amount(double seconds) { return seconds >= 0 && seconds <= kMaxSeconds; }
-
-}  // namespace
-
-Status check_profile(const StepProfile& profile, int num_transformer_layers, int num_mtp_heads) {
-  const int needed = num_layers(num_transformer_layers, num_mtp_heads);
-  if (profile.layers.size() != static_cast<size_t>(needed)) {
-    return invalid_argument(
-        "profile: {} layers, {} needed (embedding, {} transformer layers, head{})",
-        profile.layers.size(), needed, num_transformer_layers,
-        num_mtp_heads > 0 ? fmt::format(", {} MTP heads", num_mtp_heads) : "");
-  }
-  double work = 0;
-  int64_t static_bytes = 0, activation_bytes = 0;
-  for (size_t layer = 0; layer < profile.layers.size(); ++layer) {
-    const LayerProfile& times = profile.layers[layer];
-    if (!is_amount(times.forward) || !is_amount(times.backward)) {
-      return invalid_argument("profile: layer {} has a time outside 0 ... {:g} s", layer,
-                              kMaxSeconds);
-    }
-    if (times.static_bytes < 0 || times.activation_bytes < 0 ||
-        times.static_bytes > kMaxStaticBytes - static_bytes ||
-        times.activation_bytes > kMaxActivationBytes - activation_bytes) {
-      return invalid_argument("profile: layer {} has a negative or impossibly large size", layer);
-    }
-    if (!(times.wgrad >= 0 && times.wgrad <= times.backward) ||
-        !(times.selective_seconds >= 0 && times.selective_seconds <= times.forward) ||
-        times.selective_bytes < 0 || times.selective_bytes > times.activation_bytes ||
-        times.optimizer_bytes < 0 || times.gradient_bytes < 0 || times.working_bytes < 0 ||
-        times.gradient_scratch_bytes < 0 || times.kept_bytes < 0 ||
-        times.working_bytes > kMaxActivationBytes ||
-        times.gradient_scratch_bytes > kMaxActivationBytes ||
-        times.kept_bytes > kMaxActivationBytes ||
-        times.optimizer_bytes > times.static_bytes - times.gradient_bytes) {
-      return invalid_argument("profile: a part of layer {} is larger than the whole", layer);
-    }
-    static_bytes += times.static_bytes;
-    activation_bytes += times.activation_bytes;
-    work += times.forward + times.backward;
-  }
-  if (!(work > 0)) return invalid_argument("profile: all layers took 0 s; nothing was measured");
-  if (!is_amount(profile.transfer_seconds) || !is_amount(profile.reduce_seconds) ||
-      !is_amount(profile.optimizer_seconds) || !is_amount(profile.step_seconds) ||
-      !is_amount(profile.control_seconds) || !is_amount(profile.far_transfer_seconds)) {
-    return invalid_argument("profile: a time of the step is outside 0 ... {:g} s", kMaxSeconds);
-  }
-  if (profile.pipeline_parallel < 1 || profile.data_parallel < 1 || profile.virtual_stages < 1 ||
-      int64_t{profile.pipeline_parallel} * profile.data_parallel > kMaxRanks ||
-      profile.virtual_stages > kMaxChunks) {
-    return invalid_argument("profile: measured with PP {} x DP {} x {} virtual stages",
-                            profile.pipeline_parallel, profile.data_parallel,
-                            profile.virtual_stages);
-  }
-  if (profile.hop_bytes < 0 || profile.hop_bytes > kMaxActivationBytes ||
-      profile.ranks_per_node < 0 || profile.ranks_per_node > kMaxRanks) {
-    return invalid_argument("profile: hops of {} bytes, {} ranks per node", profile.hop_bytes,
-                            profile.ranks_per_node);
-  }
-  for (const double slowness : profile.rank_slowness) {
-    if (slowness >= 1e-3 && slowness <= 1e3) continue;
-    return invalid_argument("profile: a rank that takes {} times the average", slowness);
-  }
-  for (const StartPhase& phase : profile.start_phases) {
-    if (is_amount(phase.seconds)) continue;
-    return invalid_argument("profile: start phase '{}' has a time outside 0 ... {:g} s", phase.name,
-                            kMaxSeconds);
-  }
-  return {};
-}
-
 namespace {
 
 // Static bytes of a stage and, of those, what ZeRO divides by the DP degree (Rajbhandari et al.
@@ -351,6 +263,54 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
   prediction.step_seconds = pipelines_end + reduction + optimizer +
                             control_seconds(profile, num_ranks(plan) * options.copies);
   return prediction;
+}
+
+namespace {
+
+// Slots that a named schedule surely has in use at once: the Forwards before the first Backward.
+int least_slots(const Plan& plan, const ScheduleShape& shape, int stage) {
+  const int64_t all = int64_t{shape.virtual_stages} * shape.micro_batches;
+  const int later = shape.stages - 1 - stage;
+  int64_t held = shape.virtual_stages;
+  if (plan.schedule == "gpipe") held = all;
+  if (shape.virtual_stages == 1 && (plan.schedule == "1f1b" || plan.schedule == "zb-1p")) {
+    held = later + 1;
+  } else if (plan.schedule == "1f1b") {
+    held = 2 * int64_t{later} + int64_t{shape.virtual_stages - 1} * shape.stages + 1;
+  } else if (plan.schedule == "v-shape") {
+    // All of 2p, or 2m where that is less, on the fullest stage; on the emptiest as seen.
+    held = std::max<int64_t>(2, int64_t{3} * std::min(shape.stages, shape.micro_batches) / 2);
+  }
+  return static_cast<int>(std::min(held, all));
+}
+
+}  // namespace
+
+int64_t least_memory_bytes(const StepProfile& profile, const Plan& plan,
+                           const PredictOptions& options) {
+  const Pipeline& pipeline = plan.pipelines.front();
+  const PipelineCosts costs = pipeline_costs(profile, plan, 0, options.copies);
+  const auto family = parse_plan_schedule(plan.schedule);
+  const bool split = family.ok() && splits_backward(*family);
+  int64_t most = 0;
+  for (size_t s = 0; s < pipeline.stages.size(); ++s) {
+    const Stage& stage = pipeline.stages[s];
+    const int slots = least_slots(plan, costs.shape, static_cast<int>(s));
+    double moving = 0;
+    if (profile.hop_bytes > 0) {
+      moving = activation_bytes(profile, stage, costs.chunks[s], slots, 1, split);
+    } else {
+      // One micro-batch of each chunk; with a single chunk so many. The last one goes back first.
+      for (const ChunkCosts& chunk : costs.chunks[s]) moving += chunk.activation;
+      if (costs.chunks[s].size() == 1) moving *= slots;
+      moving += costs.chunks[s].back().recomputed;
+    }
+    const int64_t fixed = stage_static_bytes(profile, stage, options.zero_stage)
+                              .of_rank(static_cast<int>(plan.pipelines.size()) * options.copies);
+    most = std::max(most, fixed + scratch_bytes(profile, plan, stage) +
+                              static_cast<int64_t>(std::llround(moving)));
+  }
+  return most;
 }
 
 double least_tail_seconds(const StepProfile& profile, const MeasuredLayout& measured,

@@ -54,6 +54,11 @@ struct PredictOptions {
 Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& measured,
                            const Plan& plan, const PredictOptions& options = {});
 
+// What the fullest rank of a one-pipeline Plan holds at least, without making the schedule: exact
+// for gpipe, 1f1b and memory-min; one micro-batch of each chunk, or plain zb-1p's, for the others.
+int64_t least_memory_bytes(const StepProfile& profile, const Plan& plan,
+                           const PredictOptions& options = {});
+
 // The least that can come after the last stage's end in a layout of these degrees: as predict()
 // has it for a stage of average size.
 double least_tail_seconds(const StepProfile& profile, const MeasuredLayout& measured,
@@ -64,8 +69,8 @@ double least_tail_seconds(const StepProfile& profile, const MeasuredLayout& meas
 double overhead_seconds(const StepProfile& profile, const MeasuredLayout& measured, int gpus,
                         int64_t static_bytes);
 
-// FlexTrain's filter over entries in ascending GPU count: sets kept and drop_rule. Measured entries
-// and the one of `measured_gpus` stay.
+// FlexTrain's filter over entries in ascending GPU count, after the memory limit's: sets fits, kept
+// and drop_rule. Measured entries and the one of `measured_gpus` stay.
 void filter_entries(std::vector<ScaleEntry>& entries, int measured_gpus,
                     const ScaleRequest& request);
 // What a reader of the table must know, "" for nothing: that no larger size is kept, and why.

@@ -54,17 +54,26 @@ std::string drop_reason(const ScaleEntry& entry, const ScaleEntry& previous,
 
 void filter_entries(std::vector<ScaleEntry>& entries, int measured_gpus,
                     const ScaleRequest& request) {
-  const ScaleEntry* last_kept = nullptr;
+  const ScaleEntry *last_kept = nullptr, *previous = nullptr;
   double best_kept = 0;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    ScaleEntry& entry = entries[i];
+  for (ScaleEntry& entry : entries) {
     entry.drop_rule.clear();
-    // The smallest entry has nothing to be compared with, the measured one needs no prediction.
-    if (last_kept != nullptr && entry.shape.gpus != measured_gpus &&
-        entry.source != PredictionSource::kMeasured) {
-      entry.drop_rule = drop_reason(entry, entries[i - 1], *last_kept, best_kept, request);
+    // The job has run on what was measured, whatever limits and predictions say.
+    const bool measured =
+        entry.shape.gpus == measured_gpus || entry.source == PredictionSource::kMeasured;
+    entry.fits = measured || request.memory_limit_bytes == 0 ||
+                 entry.peak_memory_bytes <= request.memory_limit_bytes;
+    if (!entry.fits) {
+      entry.drop_rule =
+          fmt::format("memory: the fullest rank needs at least {:.5g} MB, {:.5g} MB are the limit",
+                      static_cast<double>(entry.peak_memory_bytes) / 1e6,
+                      static_cast<double>(request.memory_limit_bytes) / 1e6);
+    } else if (last_kept != nullptr && !measured) {
+      // The smallest one has nothing to be compared with.
+      entry.drop_rule = drop_reason(entry, *previous, *last_kept, best_kept, request);
     }
     entry.kept = entry.drop_rule.empty();
+    if (entry.fits) previous = &entry;
     if (!entry.kept) continue;
     last_kept = &entry;
     best_kept = std::max(best_kept, entry.tokens_per_second);
@@ -72,24 +81,27 @@ void filter_entries(std::vector<ScaleEntry>& entries, int measured_gpus,
 }
 
 std::string table_note(const std::vector<ScaleEntry>& entries, int measured_gpus) {
-  int larger = 0;
+  int larger = 0, unfit = 0;
   int dropped[4] = {};  // by rule, 1 … 3
   for (const ScaleEntry& entry : entries) {
     if (entry.shape.gpus <= measured_gpus) continue;
     if (entry.kept) return "";
     ++larger;
+    if (!entry.fits) ++unfit;
     for (int rule = 1; rule <= 3; ++rule) {
       if (entry.drop_rule.starts_with(fmt::format("rule {}", rule))) ++dropped[rule];
     }
   }
   if (larger == 0) return "";
   return fmt::format(
-      "none of the {} sizes above {} GPUs is kept (rule 1: {}, rule 2: {}, rule 3: {}){}", larger,
-      measured_gpus, dropped[1], dropped[2], dropped[3],
+      "none of the {} sizes above {} GPUs is kept ({}rule 1: {}, rule 2: {}, rule 3: {}){}", larger,
+      measured_gpus, unfit > 0 ? fmt::format("memory: {}, ", unfit) : "", dropped[1], dropped[2],
+      dropped[3],
       dropped[1] + dropped[2] > 0
           ? "; model and measurement contradict each other, as they do when the machine was busy "
             "while the profile was taken: measure again"
-          : "; no larger size is worth its GPUs");
+      : unfit == larger ? "; none fits into the memory of a rank"
+                        : "; no larger size is worth its GPUs");
 }
 
 }  // namespace flextrain::planner

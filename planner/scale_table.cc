@@ -2,13 +2,10 @@
 #include "planner/scale_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <set>
-#include <tuple>
 
+#include "planner/candidates.h"
 #include "planner/limits.h"
-#include "planner/placement.h"
 #include "planner/predict.h"
 #include "planner/schedule_family.h"
 
@@ -63,12 +60,10 @@ Status check_request(const ScaleRequest& request) {
 class TableBuilder {
  public:
   TableBuilder(const StepProfile& profile, const ScaleRequest& request)
-      : profile_(profile), request_(request) {
+      : profile_(profile), request_(request), maker_(profile, request) {
     for (const LayerProfile& layer : profile.layers) {
-      costs_.push_back(layer.forward + layer.backward);
       forward_ += layer.forward;
       backward_ += layer.backward;
-      selective_ += layer.selective_seconds;
     }
   }
 
@@ -83,7 +78,7 @@ class TableBuilder {
       for (int pp = 1; pp <= pp_limit; ++pp) {
         // The measured layout's count is taken by the measurement.
         if (pp * dp == measured_gpus() || pp * dp < request_.min_gpus) continue;
-        add_candidates(dp, pp, by_gpus[pp * dp]);
+        maker_.add(dp, pp, by_gpus[pp * dp]);
       }
     }
     ScaleTable table;
@@ -104,113 +99,10 @@ class TableBuilder {
   }
 
  private:
-  // One way to use a GPU count, and about how long a step takes (closed forms).
-  struct Candidate {
-    int data_parallel = 1, pipeline_parallel = 1, virtual_stages = 1;
-    std::string schedule;
-    Recompute recompute = Recompute::kNone;
-    double estimate = 0;
-  };
-
   int measured_gpus() const { return profile_.pipeline_parallel * profile_.data_parallel; }
 
-  void add_candidates(int dp, int pp, std::vector<Candidate>& to) {
-    std::set<int> stage_counts(request_.virtual_stages.begin(), request_.virtual_stages.end());
-    if (stage_counts.empty()) stage_counts = {1, profile_.virtual_stages};
-    std::vector<std::string> schedules = request_.schedules;
-    if (schedules.empty()) schedules = {request_.schedule};
-    std::vector<Recompute> recomputes = request_.recompute;
-    if (recomputes.empty()) recomputes = {Recompute::kNone};
-    std::set<std::tuple<int, std::string, Recompute>> seen;
-    for (const std::string& schedule : schedules) {
-      for (int virtual_stages : stage_counts) {
-        // A V has two chunks; one stage has one.
-        if (schedule == "v-shape") virtual_stages = 2;
-        if (pp == 1) virtual_stages = 1;
-        if (pp == 1 && schedule == "v-shape") continue;
-        if (int64_t{pp} * virtual_stages > kMaxChunks) continue;
-        for (const Recompute recompute : recomputes) {
-          if (!seen.emplace(virtual_stages, schedule, recompute).second) continue;
-          Candidate candidate{dp, pp, virtual_stages, schedule, recompute, 0};
-          candidate.estimate = estimate(candidate);
-          to.push_back(std::move(candidate));
-        }
-      }
-    }
-  }
-
-  // Work and transfers of the fullest stage, the bubble that the schedule's closed form has with
-  // equal stages, and the least that comes after the last stage. Only orders the candidates; what
-  // counts is the simulation.
-  double estimate(const Candidate& c) {
-    const double m = static_cast<double>(request_.global_batch) /
-                     (static_cast<double>(c.data_parallel) * request_.micro_batch_size);
-    const double p = c.pipeline_parallel;
-    double again = 0;
-    if (c.recompute == Recompute::kFull) again = forward_;
-    if (c.recompute == Recompute::kSelective) again = selective_;
-    const double work = forward_ + backward_, stage = (work + again) / p;
-    const double fullest = fullest_stage(c) * (work + again) / work;
-    double bubble = stage;
-    if (c.schedule == "1f1b") bubble /= c.virtual_stages;
-    if (c.schedule == "zb-1p" || c.schedule == "v-shape") {
-      bubble = (forward_ + again) / p / c.virtual_stages;
-    }
-    if (c.schedule == "memory-min") bubble = m * stage;
-    // Every stage with a neighbour sends or receives twice per chunk and micro-batch.
-    const double hop =
-        profile_.transfer_seconds > 0 ? profile_.transfer_seconds : profile_.far_transfer_seconds;
-    const double transfers = p > 1 ? 2 * c.virtual_stages * hop : 0;
-    return m * (fullest + transfers) + (p - 1) * bubble +
-           least_tail_seconds(profile_, measured_, c.pipeline_parallel, c.data_parallel);
-  }
-
-  // Of the placement that the candidate gets; the same for all its schedules and recomputations.
-  double fullest_stage(const Candidate& c) {
-    const ChunkOrder order = c.schedule == "v-shape" ? ChunkOrder::kV : ChunkOrder::kLoop;
-    const auto [known, is_new] =
-        fullest_stage_.try_emplace({c.pipeline_parallel, c.virtual_stages, order}, 0.0);
-    if (!is_new) return known->second;
-    PlacementRequest request;
-    request.num_transformer_layers = request_.num_transformer_layers;
-    request.num_mtp_heads = request_.num_mtp_heads;
-    request.pipeline_parallel = c.pipeline_parallel;
-    request.virtual_stages = c.virtual_stages;
-    request.order = order;
-    request.costs = costs_;
-    const Result<LayerPlacement> placed = place_layers(request);
-    double fullest = (forward_ + backward_) / c.pipeline_parallel;
-    if (placed.ok()) {
-      for (const auto& stage : *placed) {
-        double sum = 0;
-        for (const auto& chunk : stage) {
-          for (const LayerId layer : chunk) sum += layer == kNoOp ? 0 : costs_[layer];
-        }
-        fullest = std::max(fullest, sum);
-      }
-    }
-    return known->second = fullest;
-  }
-
-  RegularLayout layout(const Candidate& candidate) const {
-    RegularLayout layout;
-    layout.num_transformer_layers = request_.num_transformer_layers;
-    layout.num_mtp_heads = request_.num_mtp_heads;
-    layout.data_parallel = candidate.data_parallel;
-    layout.pipeline_parallel = candidate.pipeline_parallel;
-    layout.virtual_stages = candidate.virtual_stages;
-    layout.global_batch = request_.global_batch;
-    layout.micro_batch_size = request_.micro_batch_size;
-    layout.numerics = request_.numerics;
-    layout.schedule = candidate.schedule;
-    layout.recompute = candidate.recompute;
-    return layout;
-  }
-
   Result<Plan> costed_plan(const Candidate& candidate) const {
-    RegularLayout costed = layout(candidate);
-    costed.layer_costs = costs_;
-    ASSIGN_OR_RETURN(Plan plan, make_regular_plan(costed));
+    ASSIGN_OR_RETURN(Plan plan, make_regular_plan(maker_.layout(candidate)));
     if (request_.device_type.empty()) return plan;
     for (Pipeline& pipeline : plan.pipelines) {
       for (Stage& stage : pipeline.stages) stage.device_type = request_.device_type;
@@ -233,26 +125,40 @@ class TableBuilder {
                                 plan.num_transformer_layers, request_.num_transformer_layers);
       }
     } else {
-      ASSIGN_OR_RETURN(plan, make_regular_plan(layout(measured_candidate())));
+      RegularLayout unit_costs = maker_.layout(measured_candidate());
+      unit_costs.layer_costs.clear();
+      ASSIGN_OR_RETURN(plan, make_regular_plan(unit_costs));
     }
     measured_ = measured_layout(profile_, plan);
+    maker_.set_measured(measured_);
     ASSIGN_OR_RETURN(const Prediction prediction, predict(profile_, measured_, plan));
     if (profile_.step_seconds > 0) correction_ = profile_.step_seconds / prediction.step_seconds;
     return {};
   }
 
+  // How the job runs now, as far as a regular Plan has words for it.
   Candidate measured_candidate() const {
-    return {profile_.data_parallel, profile_.pipeline_parallel, profile_.virtual_stages,
-            request_.schedule,      Recompute::kNone,           0};
+    Candidate candidate{profile_.data_parallel, profile_.pipeline_parallel, profile_.virtual_stages,
+                        request_.schedule,      Recompute::kNone,           0};
+    if (!request_.measured_plan.has_value()) {
+      if (request_.recompute.size() == 1) candidate.recompute = request_.recompute.front();
+      if (candidate.schedule == "v-shape" && candidate.virtual_stages != 2) {
+        candidate.schedule = "zb-1p";
+      }
+      return candidate;
+    }
+    const Plan& plan = *request_.measured_plan;
+    if (plan.schedule != "explicit") candidate.schedule = plan.schedule;
+    const bool v_shape = plan.chunk_order == ChunkOrder::kV && profile_.virtual_stages == 2;
+    if (v_shape != (candidate.schedule == "v-shape")) {
+      candidate.schedule = v_shape ? "v-shape" : "1f1b";
+    }
+    candidate.recompute = *std::max_element(plan.recompute.begin(), plan.recompute.end());
+    return candidate;
   }
 
-  // One pipeline stands for all: they are alike.
-  Result<Prediction> prediction_of(const Candidate& candidate) const {
-    RegularLayout one = layout(candidate);
-    one.data_parallel = 1;
-    one.global_batch /= candidate.data_parallel;
-    one.layer_costs = costs_;
-    ASSIGN_OR_RETURN(const Plan plan, make_regular_plan(one));
+  Result<Prediction> prediction_of(const Candidate& candidate) {
+    ASSIGN_OR_RETURN(const Plan plan, maker_.pipeline(candidate));
     return predict(profile_, measured_, plan, {candidate.data_parallel, request_.zero_stage});
   }
 
@@ -274,38 +180,62 @@ class TableBuilder {
     return entry;
   }
 
+  // One of the candidates of a GPU count, and what is known of it.
+  struct Found {
+    const Candidate* candidate = nullptr;
+    Prediction prediction;
+    bool predicted = false;  // else only peak_memory_bytes, a lower bound
+  };
+
   // The fastest that fits. Candidates are simulated in the order of their estimates until some
   // that fit have been seen: the estimates differ from the simulation by the unevenness of the
-  // stages, seldom by more than a few places in the order.
-  Result<std::optional<ScaleEntry>> best_entry(std::vector<Candidate>& candidates) const {
+  // stages, seldom by more than a few places in the order. Where nothing fits: the one that needs
+  // least.
+  Result<std::optional<ScaleEntry>> best_entry(std::vector<Candidate>& candidates) {
     std::stable_sort(
         candidates.begin(), candidates.end(),
         [](const Candidate& a, const Candidate& b) { return a.estimate < b.estimate; });
     constexpr int kEnough = 2;
-    const Candidate* best = nullptr;
-    Prediction prediction;
+    const int64_t limit = request_.memory_limit_bytes;
+    Found best, tightest;
     int fitting = 0;
     for (const Candidate& candidate : candidates) {
       // The estimates leave out how the stages' unevenness adds to the bubble: the rest is slower.
-      if (best != nullptr && candidate.estimate >= prediction.step_seconds) break;
-      ASSIGN_OR_RETURN(const Prediction found, prediction_of(candidate));
-      if (request_.memory_limit_bytes > 0 &&
-          found.peak_memory_bytes > request_.memory_limit_bytes) {
+      if (fitting > 0 && candidate.estimate >= best.prediction.step_seconds) break;
+      Found found;
+      found.candidate = &candidate;
+      if (limit > 0) {
+        ASSIGN_OR_RETURN(const Plan plan, maker_.pipeline(candidate));
+        found.prediction.peak_memory_bytes =
+            least_memory_bytes(profile_, plan, {candidate.data_parallel, request_.zero_stage});
+      }
+      if (limit == 0 || found.prediction.peak_memory_bytes <= limit) {
+        ASSIGN_OR_RETURN(found.prediction, prediction_of(candidate));
+        found.predicted = true;
+      }
+      if (limit > 0 && found.prediction.peak_memory_bytes > limit) {
+        if (tightest.candidate == nullptr ||
+            found.prediction.peak_memory_bytes < tightest.prediction.peak_memory_bytes) {
+          tightest = found;
+        }
         continue;
       }
-      if (best == nullptr || found.step_seconds < prediction.step_seconds) {
-        best = &candidate;
-        prediction = found;
+      if (fitting == 0 || found.prediction.step_seconds < best.prediction.step_seconds) {
+        best = found;
       }
       if (++fitting == kEnough) break;
     }
-    if (best == nullptr) return std::optional<ScaleEntry>();
-    ASSIGN_OR_RETURN(ScaleEntry result, entry(*best, prediction));
+    if (fitting == 0) best = tightest;
+    if (best.candidate == nullptr) return std::optional<ScaleEntry>();
+    if (!best.predicted) {
+      ASSIGN_OR_RETURN(best.prediction, prediction_of(*best.candidate));
+    }
+    ASSIGN_OR_RETURN(ScaleEntry result, entry(*best.candidate, best.prediction));
     return std::optional<ScaleEntry>(std::move(result));
   }
 
   // The job runs on this count now, so it stays whatever limits say.
-  Result<ScaleEntry> measured_entry() const {
+  Result<ScaleEntry> measured_entry() {
     const Candidate candidate = measured_candidate();
     ASSIGN_OR_RETURN(const Prediction prediction, prediction_of(candidate));
     ASSIGN_OR_RETURN(ScaleEntry measured, entry(candidate, prediction));
@@ -320,9 +250,8 @@ class TableBuilder {
 
   const StepProfile& profile_;
   const ScaleRequest& request_;
-  std::vector<double> costs_;  // forward + backward per layer
-  double forward_ = 0, backward_ = 0, selective_ = 0;
-  std::map<std::tuple<int, int, ChunkOrder>, double> fullest_stage_;  // by PP, virtual stages
+  CandidateMaker maker_;
+  double forward_ = 0, backward_ = 0;
   MeasuredLayout measured_;
   double correction_ = 1.0;
 };

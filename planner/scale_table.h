@@ -33,6 +33,7 @@ struct ScaleEntry {
   double model_step_seconds = 0;      // the closed formula's value, for the filter's rules 1 and 2
   double predicted_step_seconds = 0;  // 0 = never predicted; stays when a measurement replaces it
   double overhead_seconds = 0;  // T_overhead of starting at this size, 0 = phases not measured
+  bool fits = true;  // false: more than the memory limit, whatever is tried with this GPU count
   bool kept = true;
   std::string drop_rule;  // "" when kept, else which rule dropped it and the figures
 };
@@ -120,17 +121,20 @@ struct ScaleRequest {
   std::string device_type;
   double significant_gain = 0.05;   // rule 3: relative gain over the last kept entry
   double speedup_tolerance = 0.35;  // rule 2: relative difference of the two predicted speed-ups
-  // The Plan that was profiled: tells the calibration where the layers were. Without it a regular
-  // Plan of the measured degrees with unit costs is assumed, which is what a first run uses.
+  // The Plan that was profiled: tells the calibration where the layers were, and with which
+  // schedule and recomputation the measured entry goes on (an explicit one counts as `schedule`).
+  // Without it a regular Plan of the measured degrees with unit costs is assumed, which is what a
+  // first run uses.
   std::optional<Plan> measured_plan;
 };
 
 // The profile re-sharded onto every feasible layout of min_gpus … max_gpus GPUs (DP divides the
-// global batch, PP ≤ L, memory fits), schedule, virtual stage count and recomputation; best
-// throughput per GPU count; both predictions; FlexTrain's filter in ascending GPU count: drop when
-// (1) model and profile move in opposite directions against their previous entries, (2) their
-// speed-ups differ too much, (3) the gain over the last kept entry is not significant. The measured
-// layout's own count is always kept with source kMeasured.
+// global batch, PP ≤ L), schedule, virtual stage count and recomputation; of a GPU count the one of
+// best throughput that fits into memory, or, where none does, the one that needs least; both
+// predictions; FlexTrain's filter in ascending GPU count: drop what does not fit; and when (1)
+// model and profile move in opposite directions against their previous entries, (2) their speed-ups
+// differ too much, (3) the gain over the last kept entry is not significant. The measured layout's
+// own count is always kept with source kMeasured.
 Result<ScaleTable> build_scale_table(const StepProfile& profile, const ScaleRequest& request);
 
 Json scale_table_to_json(const ScaleTable& table);

@@ -48,6 +48,9 @@ Result<ScaleEntry> read_entry(const Json& json) {
   if (json.contains("overhead_seconds")) {
     ASSIGN_OR_RETURN(entry.overhead_seconds, amount_field(json, "overhead_seconds"));
   }
+  if (json.contains("fits")) {
+    ASSIGN_OR_RETURN(entry.fits, bool_field(json, "fits"));
+  }
   ASSIGN_OR_RETURN(entry.kept, bool_field(json, "kept"));
   ASSIGN_OR_RETURN(entry.drop_rule, string_field(json, "drop_rule"));
   if (num_ranks(entry.plan) != entry.shape.gpus) {
@@ -251,6 +254,7 @@ Json scale_table_to_json(const ScaleTable& table) {
                        {"model_step_seconds", entry.model_step_seconds},
                        {"predicted_step_seconds", entry.predicted_step_seconds},
                        {"overhead_seconds", entry.overhead_seconds},
+                       {"fits", entry.fits},
                        {"kept", entry.kept},
                        {"drop_rule", entry.drop_rule}});
   }

@@ -2,6 +2,7 @@
 #include "planner/v_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -43,11 +44,15 @@ class RuleSearch {
       }
       least_ = std::max(least_, work * costs.shape.micro_batches);
     }
-    if (objective == VObjective::kMakespan) least_ = makespan_lower_bound(costs);
+    if (objective != VObjective::kMakespan) return;
+    least_ = makespan_lower_bound(costs);
+    // Where one evaluation is dear the search ends a little above the bound.
+    if (work_of_one() > kDear) close_enough_ = work_of_one() > 3 * kDear ? 0.025 : 0.01;
   }
 
   Result<ListRules> run() {
-    grid();
+    known();
+    if (best_.empty() || !done(*std::min_element(best_.begin(), best_.end()))) grid();
     if (best_.empty()) return refused_;
     std::stable_sort(best_.begin(), best_.end());
     best_.resize(std::min(best_.size(), kStarts));
@@ -58,8 +63,12 @@ class RuleSearch {
  private:
   static constexpr size_t kStarts = 6;
   static constexpr double kMostWork = 4e5;  // computations placed, for either part
+  static constexpr double kDear = 6000;
 
-  bool done(const Candidate& candidate) const { return candidate.main <= least_ * (1 + 1e-9); }
+  bool done(const Candidate& candidate) const {
+    return candidate.main <= least_ * (1 + close_enough_);
+  }
+  double work_of_one() const { return 6.0 * costs_.shape.stages * costs_.shape.micro_batches; }
 
   bool evaluate(Candidate& candidate) {
     const Result<ListRun> run = list_orders(costs_, candidate.rules);
@@ -75,8 +84,34 @@ class RuleSearch {
 
   // How many evaluations the bound on the work allows.
   int evaluations() const {
-    const double one = 6.0 * costs_.shape.stages * costs_.shape.micro_batches;
-    return static_cast<int>(std::clamp(kMostWork / one, 24.0, 600.0));
+    return static_cast<int>(std::clamp(kMostWork / work_of_one(), 24.0, 600.0));
+  }
+
+  Candidate with(Preference preference, bool deep_backward, int down, int up) const {
+    Candidate candidate;
+    ListRules& rules = candidate.rules;
+    // Bytes count where there is a cap; a micro-batch's share that Backward frees may then be used
+    // before its Wgrad.
+    if (costs_.memory_cap.empty()) rules.activations = activations_;
+    rules.stages.assign(costs_.shape.stages, {preference, Pick::kLater, deep_backward});
+    rules.credits.assign(costs_.shape.stages, down);
+    rules.credits.resize(costs_.shape.chunks(), up);
+    return candidate;
+  }
+
+  // Shares of the activations that reach the bound with equal costs, for most shapes one of them.
+  void known() {
+    if (objective_ != VObjective::kMakespan || !costs_.memory_cap.empty()) return;
+    for (const double up : {0.5, 0.3125, 0.375, 0.25}) {
+      for (const double down : {1.0, 0.8}) {
+        const auto share = [&](double of) {
+          return std::max(1, static_cast<int>(std::lround(of * activations_)));
+        };
+        Candidate candidate = with(Preference::kBackward, true, share(down), share(up));
+        if (evaluate(candidate)) best_.push_back(std::move(candidate));
+        if (!best_.empty() && done(best_.back())) return;
+      }
+    }
   }
 
   void grid() {
@@ -88,14 +123,7 @@ class RuleSearch {
       for (const bool deep_backward : {true, false}) {
         for (int down = activations_; down >= std::max(1, activations_ / 2); down -= stride) {
           for (int up = std::max(1, activations_ / 4); up < activations_; up += stride) {
-            Candidate candidate;
-            ListRules& rules = candidate.rules;
-            // Bytes count where there is a cap; a micro-batch's share that Backward frees may then
-            // be used before its Wgrad.
-            if (costs_.memory_cap.empty()) rules.activations = activations_;
-            rules.stages.assign(costs_.shape.stages, {preference, Pick::kLater, deep_backward});
-            rules.credits.assign(costs_.shape.stages, down);
-            rules.credits.resize(costs_.shape.chunks(), up);
+            Candidate candidate = with(preference, deep_backward, down, up);
             if (evaluate(candidate)) best_.push_back(std::move(candidate));
             if (!best_.empty() && done(best_.back())) return;
           }
@@ -147,7 +175,7 @@ class RuleSearch {
   const PipelineCosts& costs_;
   VObjective objective_;
   int activations_;
-  double least_ = 0;
+  double least_ = 0, close_enough_ = 1e-9;
   Status refused_;
   std::vector<Candidate> best_;
 };

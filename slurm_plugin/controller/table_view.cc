@@ -51,6 +51,7 @@ Result<TableView> read_scale_table(const Json& table) {
       if (!std::isfinite(speed) || speed < 0) {
         throw std::invalid_argument("'tokens_per_second' is no throughput");
       }
+      if (!entry.value("fits", true)) continue;  // no Plan to run
       if (const auto seen = fastest.find(gpus); seen == fastest.end() || speed > seen->second) {
         fastest[gpus] = speed;
         view.plans[gpus] = entry.at("plan");

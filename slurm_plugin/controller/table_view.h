@@ -15,7 +15,7 @@ namespace flextrain::slurm_plugin {
 
 struct TableView {
   std::vector<policy::TableEntry> entries;  // kept ones, ascending GPUs, one per count
-  std::map<int, Json> plans;                // by GPUs, dropped entries too
+  std::map<int, Json> plans;  // by GPUs, dropped entries too unless they do not fit into memory
 
   // Throughput of that count's kept entry, 0 when there is none.
   double tokens_per_second(int gpus) const;

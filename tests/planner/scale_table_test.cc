@@ -8,6 +8,7 @@
 #include <map>
 
 #include "planner/predict.h"
+#include "planner/schedule.h"
 
 namespace flextrain::planner {
 namespace {
@@ -99,16 +100,88 @@ TEST(ScaleTable, MemoryIsStaticPlusMicroBatchesInFlight) {
             (20 + 16) * kMiB);
 }
 
-TEST(ScaleTable, WhatDoesNotFitIsNoEntryButTheMeasuredCountStays) {
+TEST(ScaleTable, WhatDoesNotFitIsDroppedByTheMemoryRuleButTheMeasuredCountStays) {
   ScaleRequest request = request_for(4, 8, 4);
   request.memory_limit_bytes = 20 * kMiB;
   const auto table = build_scale_table(uniform_profile(4, 8), request);
   ASSERT_TRUE(table.ok());
   const auto entries = by_gpus(*table);
-  EXPECT_EQ(entries.count(1), 1u);  // runs there now
-  EXPECT_EQ(entries.count(2), 0u);
-  EXPECT_EQ(entries.count(3), 0u);  // its fullest stage holds 2 layers
-  EXPECT_EQ(entries.count(4), 1u);
+  ASSERT_EQ(entries.size(), 4u);
+  EXPECT_TRUE(entries.at(1)->kept && entries.at(1)->fits);  // runs there now
+  for (const int gpus : {2, 3}) {                           // their fullest stages hold 2 layers
+    EXPECT_FALSE(entries.at(gpus)->kept || entries.at(gpus)->fits) << gpus;
+    EXPECT_EQ(entries.at(gpus)->drop_rule,
+              "memory: the fullest rank needs at least 25.166 MB, 20.972 MB are the limit");
+  }
+  EXPECT_TRUE(entries.at(4)->kept && entries.at(4)->fits);
+  EXPECT_TRUE(table->note.empty());
+
+  request.memory_limit_bytes = 2 * kMiB;
+  const auto none = build_scale_table(uniform_profile(4, 8), request);
+  ASSERT_TRUE(none.ok());
+  EXPECT_THAT(none->note, HasSubstr("(memory: 3, rule 1: 0"));
+  EXPECT_THAT(none->note, HasSubstr("none fits into the memory of a rank"));
+  const auto back = scale_table_from_json(scale_table_to_json(*none));
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_FALSE(by_gpus(*back).at(2)->fits);
+}
+
+// What is tried besides the job's own schedule and recomputation counts before a size is given up,
+// and what is named then is the least of all.
+TEST(ScaleTable, TheMemoryRuleSpeaksForAllThatWasTried) {
+  StepProfile profile = uniform_profile(4, 8);
+  profile.hop_bytes = kMiB / 64;
+  ScaleRequest request = request_for(4, 8, 4);
+  request.schedules = {"gpipe", "1f1b", "memory-min"};
+  request.recompute = {Recompute::kNone, Recompute::kFull};
+  const auto roomy = build_scale_table(profile, request);
+  ASSERT_TRUE(roomy.ok()) << roomy.status().to_string();
+  request.memory_limit_bytes = 1;
+  const auto least = build_scale_table(profile, request);
+  ASSERT_TRUE(least.ok());
+  for (const ScaleEntry& entry : least->entries) {
+    if (entry.shape.gpus == 1) continue;
+    EXPECT_EQ(entry.plan.schedule, "memory-min");
+    ScaleRequest enough = request;
+    enough.memory_limit_bytes = entry.peak_memory_bytes;
+    const auto fitting = build_scale_table(profile, enough);
+    ASSERT_TRUE(fitting.ok());
+    EXPECT_TRUE(by_gpus(*fitting).at(entry.shape.gpus)->fits);
+    enough.memory_limit_bytes -= 1;
+    EXPECT_FALSE(by_gpus(*build_scale_table(profile, enough)).at(entry.shape.gpus)->fits);
+  }
+}
+
+TEST(ScaleTable, TheMeasuredEntryGoesOnAsItWasMeasured) {
+  StepProfile profile = uniform_profile(8, 8);
+  profile.pipeline_parallel = 2;
+  profile.virtual_stages = 2;
+  RegularLayout layout;
+  layout.num_transformer_layers = 8;
+  layout.pipeline_parallel = layout.virtual_stages = 2;
+  layout.global_batch = 8;
+  layout.schedule = "v-shape";
+  layout.recompute = Recompute::kSelective;
+  ScaleRequest request = request_for(8, 8, 4);
+  request.measured_plan = make_regular_plan(layout).value();
+  const auto table = build_scale_table(profile, request);
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  const ScaleEntry& measured = *by_gpus(*table).at(2);
+  EXPECT_EQ(measured.source, PredictionSource::kMeasured);
+  EXPECT_EQ(measured.plan.schedule, "v-shape");
+  EXPECT_EQ(measured.plan.recompute[3], Recompute::kSelective);
+  EXPECT_NEAR(measured.predicted_step_seconds, profile.step_seconds, 1e-9);
+  // An explicit one has no name: what the request says.
+  layout.virtual_stages = profile.virtual_stages = 1;
+  layout.schedule = "1f1b";
+  Plan plan = make_regular_plan(layout).value();
+  plan.explicit_actions = {schedule_of(plan, 0).value()};
+  plan.schedule = "explicit";
+  request.measured_plan = plan;
+  request.schedule = "zb-1p";
+  const auto explicitly = build_scale_table(profile, request);
+  ASSERT_TRUE(explicitly.ok()) << explicitly.status().to_string();
+  EXPECT_EQ(by_gpus(*explicitly).at(2)->plan.schedule, "zb-1p");
 }
 
 TEST(ScaleTable, PipelineOnlyElasticityKeepsTheDataParallelDegree) {

@@ -101,8 +101,9 @@ std::vector<ConfigField> config_fields(TrainConfig& c) {
 
       {"parallel", "pipeline_parallel", &c.pipeline_parallel, 0, 1 << 20},
       {"parallel", "data_parallel", &c.data_parallel, 0, 1 << 20},
-      {"parallel", "virtual_stages", &c.virtual_stages, 1, 1 << 10},
+      {"parallel", "virtual_stages", &c.virtual_stages, 0, 1 << 10},
       {"parallel", "schedule", &c.schedule},
+      {"parallel", "recompute", &c.recompute},
       {"parallel", "memory_cap_bytes", &c.memory_cap_bytes, 0, kMaxCount},
       {"parallel", "no_ops", &c.no_ops},
 
@@ -224,11 +225,17 @@ Status validate_config(const TrainConfig& c) {
         "optimizer.min_learning_rate ({}) must not be above optimizer.learning_rate ({})",
         c.optimizer.min_learning_rate, c.optimizer.learning_rate);
   }
-  if (c.schedule != "searched" && !planner::parse_plan_schedule(c.schedule).ok()) {
+  if (c.schedule != "searched" && c.schedule != "auto" &&
+      !planner::parse_plan_schedule(c.schedule).ok()) {
     return invalid_argument(
-        "parallel.schedule must be \"1f1b\", \"gpipe\", \"memory-min\", \"zb-1p\", \"v-shape\" or "
-        "\"searched\", not \"{}\"",
+        "parallel.schedule must be \"1f1b\", \"gpipe\", \"memory-min\", \"zb-1p\", \"v-shape\", "
+        "\"searched\" or \"auto\", not \"{}\"",
         c.schedule);
+  }
+  if (c.recompute != "auto" && !planner::parse_recompute(c.recompute).ok()) {
+    return invalid_argument(
+        "parallel.recompute must be \"none\", \"selective\", \"full\" or \"auto\", not \"{}\"",
+        c.recompute);
   }
   if (c.schedule == "v-shape" && c.virtual_stages > 2) {
     return invalid_argument(

@@ -49,10 +49,11 @@ struct TrainConfig {
   double mtp_loss_scaling_factor = 0.1;  // of the mean of the MTP depths' losses
 
   // [parallel]: used only where no Plan is given (no agent, no --plan)
-  int pipeline_parallel = 0;  // 0 = as many as there are ranks
-  int data_parallel = 0;      // 0 = ranks / pipeline_parallel
-  int virtual_stages = 1;
-  std::string schedule = "1f1b";
+  int pipeline_parallel = 0;       // 0 = as many as there are ranks
+  int data_parallel = 0;           // 0 = ranks / pipeline_parallel
+  int virtual_stages = 1;          // 0 = the scale table's choice
+  std::string schedule = "1f1b";   // "auto" = the scale table's choice
+  std::string recompute = "none";  // "auto" = the scale table's choice
   // Per rank, everything on it; 0 = none. The schedule is then made from a profile to keep it.
   int64_t memory_cap_bytes = 0;
   bool no_ops = true;  // false: every chunk must hold a layer

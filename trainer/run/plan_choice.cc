@@ -2,10 +2,12 @@
 #include "trainer/run/plan_choice.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/bounded_json.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "planner/predict.h"
 #include "trainer/run/step_clock.h"
 
 namespace flextrain::trainer {
@@ -23,12 +25,16 @@ Result<planner::Plan> regular_plan(const TrainConfig& config, int pipeline_paral
   layout.pipeline_parallel = pipeline_parallel;
   // One stage has nothing to interleave and no V.
   const bool alone = pipeline_parallel == 1, v_shape = config.schedule == "v-shape";
-  layout.virtual_stages = alone ? 1 : v_shape ? 2 : config.virtual_stages;
+  layout.virtual_stages = alone ? 1 : v_shape ? 2 : std::max(1, config.virtual_stages);
   layout.global_batch = config.global_batch;
   layout.micro_batch_size = config.micro_batch_size;
   layout.numerics = config.numerics;
-  const bool searched = config.schedule == "searched";
-  layout.schedule = searched ? "1f1b" : alone && v_shape ? "zb-1p" : config.schedule;
+  // What a profile decides begins as 1F1B, and keeps everything.
+  const bool open = config.schedule == "searched" || config.schedule == "auto";
+  layout.schedule = open ? "1f1b" : alone && v_shape ? "zb-1p" : config.schedule;
+  if (config.recompute != "auto") {
+    ASSIGN_OR_RETURN(layout.recompute, planner::parse_recompute(config.recompute));
+  }
   layout.layer_costs = layer_costs;
   ASSIGN_OR_RETURN(planner::Plan plan, planner::make_regular_plan(layout));
   if (config.memory_cap_bytes > 0 && !alone) {
@@ -43,12 +49,54 @@ bool wants_made_schedule(const TrainConfig& config, const planner::Plan& plan) {
   const bool deep =
       std::any_of(plan.pipelines.begin(), plan.pipelines.end(),
                   [](const planner::Pipeline& pipeline) { return pipeline.stages.size() > 1; });
+  if (config.schedule == "auto") return deep && plan.chunk_order == planner::ChunkOrder::kLoop;
   return deep && (config.schedule == "searched" || config.memory_cap_bytes > 0);
 }
+
+namespace {
+
+// Of the named schedules that go with the Plan's placement and recomputation the fastest that keeps
+// the cap; another one than the Plan's own only when it gains enough to change for.
+Result<planner::PlannedSchedule> choose_named(const TrainConfig& config,
+                                              const planner::StepProfile& profile,
+                                              const planner::Plan& plan) {
+  constexpr double kWorthIt = 0.02;
+  const planner::MeasuredLayout measured = planner::measured_layout(profile, plan);
+  planner::PlannedSchedule best;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  for (const char* schedule : {"1f1b", "zb-1p", "gpipe", "memory-min"}) {
+    planner::Plan other = plan;
+    other.schedule = schedule;
+    ASSIGN_OR_RETURN(const planner::Prediction predicted,
+                     planner::predict(profile, measured, other));
+    const bool own = plan.schedule == schedule;
+    if (own) best.given_makespan = predicted.step_seconds;
+    if (config.memory_cap_bytes > 0 && predicted.peak_memory_bytes > config.memory_cap_bytes) {
+      continue;
+    }
+    // The running one has the benefit of the doubt.
+    const double weighed = predicted.step_seconds * (own ? 1 - kWorthIt : 1);
+    if (weighed >= best_seconds) continue;
+    best_seconds = weighed;
+    best.makespan = predicted.step_seconds;
+    best.text = fmt::format("{}, a step of {:.4g} s predicted", schedule, predicted.step_seconds);
+    best.plan = std::move(other);
+  }
+  if (best.text.empty()) {
+    return invalid_argument(
+        "parallel.memory_cap_bytes ({}) is too small for every schedule of this layout",
+        config.memory_cap_bytes);
+  }
+  best.plan.id = planner::plan_id(best.plan);
+  return best;
+}
+
+}  // namespace
 
 Result<planner::PlannedSchedule> make_schedule_for(const TrainConfig& config,
                                                    const planner::StepProfile& profile,
                                                    const planner::Plan& plan) {
+  if (config.schedule == "auto") return choose_named(config, profile, plan);
   planner::ScheduleWish wish;
   wish.schedule = config.schedule;
   wish.memory_cap_bytes = config.memory_cap_bytes;

@@ -22,9 +22,11 @@ Result<planner::Plan> default_plan(const TrainConfig& config, int ranks,
                                    const std::vector<double>& layer_costs = {});
 
 // Whether the configuration wants the Plan's schedule made from a profile (parallel.schedule =
-// "searched", or a memory cap) and that has not been done.
+// "searched" or "auto", or a memory cap) and that can be done or has not been done.
 bool wants_made_schedule(const TrainConfig& config, const planner::Plan& plan);
-// Makes it. kInvalidArgument too where the cap is too small for every schedule.
+// Makes it; "auto": the named one that suits the Plan's placement best, the Plan's own where little
+// is gained, makespans with reduction and optimiser. kInvalidArgument too where the cap is too
+// small for every schedule.
 Result<planner::PlannedSchedule> make_schedule_for(const TrainConfig& config,
                                                    const planner::StepProfile& profile,
                                                    const planner::Plan& plan);

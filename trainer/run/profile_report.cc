@@ -28,11 +28,25 @@ planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Pl
   request.schedules = {config.schedule};
   if (config.schedule == "searched") request.schedules = {"1f1b", "zb-1p"};
   if (config.schedule == "v-shape") request.schedules.push_back("zb-1p");  // a stage alone
+  if (config.schedule == "auto") {
+    request.schedules = {"1f1b", "zb-1p", "v-shape", "gpipe", "memory-min"};
+    request.memory_limit_bytes = config.memory_cap_bytes;
+  }
+  request.virtual_stages = {1, config.virtual_stages};
+  if (config.virtual_stages == 0) request.virtual_stages = {1, 2, 4};
+  request.recompute = {planner::Recompute::kNone, planner::Recompute::kSelective,
+                       planner::Recompute::kFull};
+  if (config.recompute != "auto") {
+    request.recompute = {planner::parse_recompute(config.recompute).value_or({})};
+  }
   request.max_gpus = std::max(gpus, bounds.has_value() ? bounds->max_gpus : kDefaultReach * gpus);
   request.min_data_parallel = 1;
   request.max_data_parallel = config.global_batch / config.micro_batch_size;
   if (bounds.has_value()) {
-    request.memory_limit_bytes = bounds->memory_limit_bytes;
+    // The tighter one where both are set.
+    const int64_t device = bounds->memory_limit_bytes;
+    int64_t& limit = request.memory_limit_bytes;
+    limit = limit > 0 && device > 0 ? std::min(limit, device) : std::max(limit, device);
     request.device_type = bounds->device_type;
     if (bounds->elastic_mode == "pp") {
       request.min_data_parallel = request.max_data_parallel = data_parallel;

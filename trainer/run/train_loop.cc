@@ -227,7 +227,8 @@ Status TrainLoop::profile_if_complete() {
 }
 
 Status TrainLoop::improve_schedule(const planner::StepProfile& profile) {
-  if (!wants_made_schedule(config_, plan_)) return {};
+  if (schedule_made_ || !wants_made_schedule(config_, plan_)) return {};
+  schedule_made_ = true;
   const auto make = [&]() -> Result<std::string> {
     ASSIGN_OR_RETURN(const planner::PlannedSchedule made,
                      make_schedule_for(config_, profile, plan_));
@@ -247,6 +248,7 @@ Status TrainLoop::improve_schedule(const planner::StepProfile& profile) {
   }
   ASSIGN_OR_RETURN(const Json json, parse_json(*text, "schedule"));
   ASSIGN_OR_RETURN(planner::Plan plan, planner::plan_from_json(json));
+  if (plan.id == plan_id_) return {};
   RETURN_IF_ERROR(engine_.change_schedule(plan));
   plan_ = std::move(plan);
   plan_id_ = planner::plan_id(plan_);

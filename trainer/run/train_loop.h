@@ -45,7 +45,7 @@ class TrainLoop {
   Status report_step(const StepResult& result, double seconds, std::optional<double> eval_loss);
   void say_what_is_missing() const;
   Status profile_if_complete();
-  // Once, where wants_made_schedule(): rank 0 makes it from the profile, all change to it.
+  // Where wants_made_schedule(): rank 0 makes it from the profile, all change to it. Once.
   Status improve_schedule(const planner::StepProfile& profile);
   void report_profile();
   // Rank 0: keeps the step's time; whether the table should be made anew.
@@ -67,6 +67,7 @@ class TrainLoop {
   int64_t saved_step_;
   planner::Plan plan_;  // the running one
   std::string plan_id_;
+  bool schedule_made_ = false;
   int64_t profile_from_;                // the step after which the profile began
   std::optional<MetricsFile> metrics_;  // rank 0
   ProgressLine progress_;

@@ -132,8 +132,10 @@ Json entry(int gpus, double speed, bool kept) {
 }
 
 TEST(ScaleTable, KeepsKeptEntriesAndEveryPlan) {
+  Json unfit = entry(6, 900, false);  // more than a rank's memory: nothing may run by its Plan
+  unfit["fits"] = false;
   const Json table = {
-      {"entries", {entry(4, 300, true), entry(2, 200, true), entry(3, 210, false)}}};
+      {"entries", {entry(4, 300, true), entry(2, 200, true), entry(3, 210, false), unfit}}};
   const auto view = read_scale_table(table);
   ASSERT_TRUE(view.ok()) << view.status().message();
   ASSERT_EQ(view->entries.size(), 2u);
@@ -141,6 +143,7 @@ TEST(ScaleTable, KeepsKeptEntriesAndEveryPlan) {
   EXPECT_EQ(view->entries[1].gpus, 4);
   EXPECT_EQ(view->plan_for(3).at("id"), "plan-3");
   EXPECT_TRUE(view->plan_for(5).is_null());
+  EXPECT_TRUE(view->plan_for(6).is_null());
   EXPECT_EQ(view->best_within(3)->gpus, 2);
   EXPECT_FALSE(view->best_within(1).has_value());
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Schedules made from a profile, models with multi-token prediction, and what `plan` says of
 // profiles and caps that cannot work.
+#include <set>
+
 #include "tests/trainer/run/trainer_fixture.h"
 
 namespace flextrain::trainer {
@@ -67,6 +69,45 @@ TEST_F(TrainerTest, SearchedScheduleIsMadeFromTheProfileAndShownBesideIt) {
 
   ASSERT_EQ(run("job", 0, "plan job.toml --show --measured job.toml"), 78);
   EXPECT_EQ(run("job", 0, "plan job.toml --show"), 78) << "neither --gpus nor --measured";
+}
+
+// Which schedule, recomputation and layout a size gets is a matter of measured times; the bits are
+// not. The Plans are passed as an agent passes them when the job grows or shrinks.
+TEST_F(TrainerTest, AutoFollowsTheTableFromSizeToSize) {
+  ASSERT_EQ(train("straight", 0), 0) << output_;
+  const std::string open =
+      "--set parallel.schedule=auto --set parallel.virtual_stages=0 --set parallel.recompute=auto "
+      "--set checkpoint.every_steps=3 --set checkpoint.keep=10 ";
+  ASSERT_EQ(train("job", 3, open), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("auto schedule: "));
+  EXPECT_EQ(digest("job"), digest("straight"));
+  const auto table = parse_json(*read_file(path("job/scale_table.json")), "table");
+  ASSERT_TRUE(table.ok());
+  Json six;
+  for (const Json& entry : (*table)["entries"]) {
+    if (entry["gpus"] == 6) six = entry["plan"];
+  }
+  ASSERT_TRUE(six.is_object()) << table->dump();
+  ASSERT_TRUE(write_file_atomically(path("job/six.json"), six.dump()).ok());
+  ASSERT_EQ(run("job", 0,
+                "plan job.toml --gpus 3 --set parallel.schedule=v-shape "
+                "--set parallel.recompute=full -o three.json"),
+            0)
+      << output_;
+  EXPECT_THAT(output_, HasSubstr("2 virtual stages, full recompute, v-shape"));
+  // From step 3 on as the table has it for six, from step 6 on on three again, otherwise.
+  for (const char* step : {"step-6", "step-8"}) {
+    std::filesystem::remove_all(path("job/checkpoints/") + step);
+  }
+  ASSERT_EQ(train("job", 6, open + "--plan six.json"), 0) << output_;
+  EXPECT_EQ(digest("job"), digest("straight"));
+  std::filesystem::remove_all(path("job/checkpoints/step-8"));
+  ASSERT_EQ(train("job", 3, open + "--plan three.json"), 0) << output_;
+  EXPECT_EQ(digest("job"), digest("straight"));
+  EXPECT_EQ(losses("job"), losses("straight"));
+  std::set<std::string> plans;
+  for (const Json& line : metrics("job")) plans.insert(line["plan_id"]);
+  EXPECT_GE(plans.size(), 3u);
 }
 
 // A profile of the fixture's seven layers with one value replaced; "" = all times are 0.
