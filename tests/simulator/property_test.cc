@@ -442,27 +442,52 @@ TEST(ReplayProperty, NodesOfOneGpuAreOnePool) {
   EXPECT_GT(shrinks, 1000);
 }
 
-// Two jobs of 6 leave 2 + 2 GPUs on two nodes of 8: one more of 4 fits into a pool, not there.
-TEST(Nodes, FragmentsAreNoRoom) {
+struct Asked {
+  double arrival, duration;
+  int gpus;
+};
+ReplayResult replay_rigid(const std::vector<Asked>& jobs, int nodes, int node_gpus) {
   Trace trace;
-  for (const auto& [arrival, duration, gpus] :
-       {std::tuple(0.0, 1000.0, 6), std::tuple(0.0, 2000.0, 6), std::tuple(10.0, 500.0, 4)}) {
+  for (const Asked& asked : jobs) {
     TraceJob job;
     job.id = static_cast<int64_t>(trace.jobs.size());
-    job.arrival = arrival;
-    job.duration = job.limit = duration;
-    job.gpus = gpus;
+    job.arrival = asked.arrival;
+    job.duration = job.limit = asked.duration;
+    job.gpus = asked.gpus;
     trace.jobs.push_back(job);
   }
   ReplayOptions options;
-  options.gpus = 16;
+  options.gpus = nodes * node_gpus;
+  options.node_gpus = node_gpus;
   options.elastic = false;
-  EXPECT_EQ(replay(trace, options).jobs[2].start, 10);
-  options.node_gpus = 8;
-  const ReplayResult result = replay(trace, options);
+  return replay(trace, options);
+}
+
+// Two jobs of 6 leave 2 + 2 GPUs on two nodes of 8: one more of 4 fits into a pool, not there.
+TEST(Nodes, FragmentsAreNoRoom) {
+  const std::vector<Asked> jobs{{0, 1000, 6}, {0, 2000, 6}, {10, 500, 4}};
+  EXPECT_EQ(replay_rigid(jobs, 16, 1).jobs[2].start, 10);
+  const ReplayResult result = replay_rigid(jobs, 2, 8);
   EXPECT_EQ(result.jobs[2].start, 1000);
   // Until the last arrival, 4 of the 4 idle GPUs are on partly used nodes.
   EXPECT_DOUBLE_EQ(result.stranded_gpu_seconds, 40);
+}
+
+// On four nodes 2, 3 and 2 GPUs are free beside jobs of 6, 5 and 6. The head wants two nodes, the
+// full one and that with 3 free, from 1,000 s on. There are GPUs to spare then, but a job of 3 that
+// runs on fits on no other node; one of 2 does.
+TEST(Nodes, BackfillLeavesTheHeadItsNodes) {
+  const ReplayResult result = replay_rigid({{0, 1000, 8},
+                                            {0, 5000, 6},
+                                            {0, 900, 5},
+                                            {0, 5000, 6},
+                                            {10, 700, 16},
+                                            {20, 3000, 3},
+                                            {20, 3000, 2}},
+                                           4, 8);
+  EXPECT_EQ(result.jobs[4].start, 1000);
+  EXPECT_EQ(result.jobs[5].start, 1700);
+  EXPECT_LT(result.jobs[6].start, 100);
 }
 
 }  // namespace
