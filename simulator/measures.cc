@@ -8,7 +8,7 @@ namespace flextrain::simulator {
 namespace {
 
 struct Sums {
-  int64_t jobs = 0, slower = 0, longer = 0;
+  int64_t jobs = 0, slower = 0, late = 0, longer = 0;
   double jct = 0, base_jct = 0, run = 0, duration = 0;
   double ratio(double part, double whole) const { return whole > 0 ? part / whole : 1; }
 };
@@ -63,6 +63,7 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
       sums->duration += job.duration;
       const bool slower = now.end > before.end + 1e-6;
       sums->slower += slower ? 1 : 0;
+      sums->late += now.end > before.end + 60 ? 1 : 0;
       sums->longer += slower && now.end - now.start > before.end - before.start + 1e-6 ? 1 : 0;
     }
   }
@@ -75,6 +76,7 @@ Measures measure(const Trace& trace, const ReplayOptions& options, const ReplayR
   m.njct = all.ratio(all.jct, all.base_jct);
   m.nrun = all.ratio(all.run, all.duration);
   m.slower = share(all, all.slower);
+  m.late = share(all, all.late);
   m.longer = share(all, all.longer);
   const Queue queue = queue_of(std::move(waits)), before = queue_of(std::move(base_waits));
   m.queue_mean = queue.mean;

@@ -21,7 +21,9 @@ struct Measures {
   double njct = 0;    // Σ (end − arrival) of elastic jobs over that of the rigid run
   double nrun = 0;    // the same without queueing: Σ (end − start) over Σ duration
   double slower = 0;  // share of elastic jobs that ended later than in the rigid run
-  double longer = 0;  // of those, the share of all that also ran longer; the others began later
+  double late = 0;    // share that ended over a minute later
+  double longer =
+      0;  // of the slower, the share of all that also ran longer; the others began later
   // Queue seconds of rigid jobs: here, and in the rigid run.
   double queue_mean = 0, queue_p95 = 0, queue_over_60 = 0;
   double base_queue_mean = 0, base_queue_p95 = 0, base_queue_over_60 = 0;

@@ -23,6 +23,7 @@ constexpr Column kColumns[] = {
     {"njct", 8, 3, false, [](const Measures& m) { return m.njct; }},
     {"nrun", 8, 3, false, [](const Measures& m) { return m.nrun; }},
     {"slower", 9, 1, true, [](const Measures& m) { return m.slower; }},
+    {"late", 8, 1, true, [](const Measures& m) { return m.late; }},
     {"longer", 9, 1, true, [](const Measures& m) { return m.longer; }},
     {"queue s", 9, 1, false, [](const Measures& m) { return m.queue_mean; }},
     {"p95 s", 9, 1, false, [](const Measures& m) { return m.queue_p95; }},
@@ -155,15 +156,16 @@ std::string csv_lines(const std::string& policy, const std::string& layout,
     const Measures& m = run.measures;
     const std::string name = fmt::format("{},{},{}", policy, at + 1, run.seed);
     out += fmt::format(
-        "{},all,{},{},{},{:.6f},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.6f},{:.3f},{:.3f},{:.6f},"
+        "{},all,{},{},{},{:.6f},{:.6f},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.6f},{:.3f},{:.3f},{:."
+        "6f},"
         "{:.6f},{:.6f},{:.6f},{},{},{:.4f},{:.1f},{:.1f},{:.6f},{:.3f},{:.3f}\n",
-        name, layout, m.elastic_jobs, m.rigid_jobs, m.njct, m.nrun, m.slower, m.longer,
+        name, layout, m.elastic_jobs, m.rigid_jobs, m.njct, m.nrun, m.slower, m.late, m.longer,
         m.queue_mean, m.queue_p95, m.queue_over_60, m.base_queue_mean, m.base_queue_p95,
         m.base_queue_over_60, m.rq, m.w60, m.utilisation, m.growths, m.shrinks, m.switches_per_job,
         m.pause_gpu_hours, m.completion_mean, m.stranded, m.fragmented_wait_hours, run.seconds);
     for (const SizeClass& size : m.classes)
       out += fmt::format("{},{},{},{},,{:.6f},{:.6f},{:.6f}{}\n", name, size.gpus, layout,
-                         size.jobs, size.njct, size.nrun, size.slower, std::string(18, ','));
+                         size.jobs, size.njct, size.nrun, size.slower, std::string(19, ','));
   }
   return out;
 }
@@ -197,8 +199,8 @@ std::string print_report(const std::vector<ScenarioReport>& reports, bool size_c
 
 std::string report_csv(const std::vector<ScenarioReport>& reports) {
   std::string out =
-      "policy,run,seed,gpus,layout,elastic_jobs,rigid_jobs,njct,nrun,slower,longer,queue_mean_s,"
-      "queue_p95_s,queue_over_60,rigid_run_queue_mean_s,rigid_run_queue_p95_s,"
+      "policy,run,seed,gpus,layout,elastic_jobs,rigid_jobs,njct,nrun,slower,late,longer,"
+      "queue_mean_s,queue_p95_s,queue_over_60,rigid_run_queue_mean_s,rigid_run_queue_p95_s,"
       "rigid_run_queue_over_60,rq,w60,utilisation,growths,shrinks,switches_per_job,pause_gpu_hours,"
       "completion_mean_s,stranded,fragmented_wait_hours,seconds\n";
   for (const ScenarioReport& report : reports)
