@@ -9,8 +9,11 @@ settled() { case $(store_value state) in steady | ended) ;; *) return 1 ;; esac 
 restarted() { [ "$(job_value "$JOB" Restarts)" -ge 1 ] 2>/dev/null; }
 job_gone() { ! on ctl scontrol show job "$JOB" >/dev/null 2>&1; }
 
-left_its_nodes() { restarted || job_is "$JOB" PENDING; }
+# A job with nothing left to do may end well before the fault is noticed.
+ended_first() { [ "$PHASE" = ending ] && job_is "$JOB" COMPLETED; }
+left_its_nodes() { restarted || job_is "$JOB" PENDING || ended_first; }
 started_again() {
+  ended_first && return
   hurry_requeued "$JOB"
   restarted && job_is "$JOB" RUNNING
 }

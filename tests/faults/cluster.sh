@@ -63,6 +63,7 @@ Epilog=$VC_ROOT/gates/epilog
 TaskProlog=$VC_ROOT/gates/task-prolog
 PrologFlags=Alloc
 BatchStartTimeout=60
+MaxJobCount=30000
 SlurmdTimeout=${FAULT_SLURMD_TIMEOUT:-15}
 CONF
 }

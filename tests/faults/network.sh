@@ -59,7 +59,9 @@ heal_companion_cut() {
   open_gates
   wait_until_quiet 3 false # what was on its way
   step=$(step_now)
-  wait_until_quiet 120 at_least_step $((step + 3)) || status=1
+  # shellcheck disable=SC2317 # called by wait_until_quiet
+  further() { at_least_step $((step + 3)) || ended_first; }
+  wait_until_quiet 120 further || status=1
   say_at "from step $step to $(step_now) on $(gpus_now) GPUs"
   vc mend
   return $status
