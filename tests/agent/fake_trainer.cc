@@ -74,6 +74,11 @@ void put(const fs::path& path, const std::string& text) {  // atomically
 
 void wait(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
+// For good: mpirun passes on the SIGCONT that comes with the agent's signals.
+[[noreturn]] void stop_dead() {
+  for (;;) ::raise(SIGSTOP);
+}
+
 struct Trainer {
   int rank = std::atoi(environment("OMPI_COMM_WORLD_RANK", "0").c_str());
   int size = std::atoi(environment("OMPI_COMM_WORLD_SIZE", "1").c_str());
@@ -141,7 +146,7 @@ struct Trainer {
 
   // True: it has saved and is to leave.
   bool save() {
-    if (fs::exists("hang_on_signal")) ::raise(SIGSTOP);
+    if (fs::exists("hang_on_signal")) stop_dead();
     phase("saving");
     if (fs::exists("save_fails")) {
       phase("save_failed", contents("save_fails", ""));
@@ -152,7 +157,7 @@ struct Trainer {
     put("checkpoint", std::to_string(step));
     phase("save");
     phase("stop");
-    if (fs::exists("never_ends")) ::raise(SIGSTOP);
+    if (fs::exists("never_ends")) stop_dead();
     std::ofstream{saved()};
     return true;
   }
@@ -169,7 +174,7 @@ struct Trainer {
       if (std::exchange(first, false)) phase("first_step");
       shift = number("clock_shift", 0);
       progress();
-      if (number("hang_at", -1) == static_cast<double>(step)) ::raise(SIGSTOP);
+      if (number("hang_at", -1) == static_cast<double>(step)) stop_dead();
       if (fs::exists("save_now")) {
         phase("saving");
         while (fs::exists("save_now") && fs::exists(dir)) wait(0.02);
