@@ -18,6 +18,8 @@ namespace {
 
 using namespace simulator;
 
+constexpr double kDay = 86400;
+
 Result<std::vector<int>> parse_sizes(const std::string& text) {
   std::vector<int> sizes;
   if (to_lower(text) == "any") return sizes;
@@ -34,8 +36,8 @@ Result<PauseModel> parse_pause(const std::string& text) {
   std::vector<double> seconds;
   for (const std::string& item : split(text, ',')) {
     const Result<double> value = parse_double(trim(item));
-    if (!value.ok() || *value < 0)
-      return invalid_argument("--pause: '{}' is no number of seconds", item);
+    if (!value.ok() || !(*value >= 0 && *value <= kDay))
+      return invalid_argument("--pause: '{}' is no number of seconds up to a day", item);
     seconds.push_back(*value);
   }
   if (seconds.size() == 1) return PauseModel{seconds[0], seconds[0], seconds[0]};
@@ -71,7 +73,11 @@ Result<ReplayOptions> common_options(const SimulateOptions& options) {
   RETURN_IF_ERROR(parse_layout(options, common));
   if (!(options.share >= 0 && options.share <= 1))
     return invalid_argument("--share must be between 0 and 1");
-  if (!(options.tick >= 1)) return invalid_argument("--tick must be at least 1 s");
+  if (!(options.tick >= 1 && options.tick <= kDay))
+    return invalid_argument("--tick must be from 1 s to a day");
+  if (!(options.hand_over >= 0 && options.hand_over <= kDay))
+    return invalid_argument("--hand-over must be from 0 s to a day");
+  if (!(options.warm_up_days >= 0)) return invalid_argument("--warm-up must be at least 0 days");
   common.elastic_share = options.share;
   common.hand_over = options.hand_over;
   common.tick = options.tick;
@@ -195,8 +201,8 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
     for (const uint64_t seed : *seeds) {
       if (seed != 0) redraw(trace, seed);
       const auto run_all = [&](const std::vector<Scenario>& list) {
-        const auto results = run_scenarios(
-            trace, list, options.warm_up_days * 86400, cpu_seconds, [&](double share) {
+        const auto results =
+            run_scenarios(trace, list, options.warm_up_days * kDay, cpu_seconds, [&](double share) {
               if (!options.quiet)
                 environment.progress((static_cast<double>(done) + share) /
                                      static_cast<double>(runs));

@@ -13,7 +13,10 @@
 namespace flextrain::simulator {
 namespace {
 
-constexpr double kDay = 86400;
+constexpr double kDay = 86400, kYear = 365 * kDay;
+// A replay looks once a simulated minute: a slip of the pen must not make it look for centuries.
+constexpr double kLongestJob = 10 * kYear, kLongestTrace = 20 * kYear;
+constexpr double kLatest = 100 * kYear;  // arrival, seconds since 1970
 
 // Uniform in [0, 1), a function of seed and id alone (splitmix64).
 double draw(uint64_t seed, uint64_t id) {
@@ -75,7 +78,9 @@ class Reader {
     if (!next_line(header)) return invalid_argument("{}: the file is empty", name_);
     separator_ = header.find('|') != std::string_view::npos ? '|' : ',';
     const std::vector<std::string_view> names = fields(header);
-    for (size_t i = 0; i < names.size(); ++i) columns_[to_lower(trim(names[i]))] = i;
+    for (size_t i = 0; i < names.size(); ++i)
+      if (!columns_.emplace(to_lower(trim(names[i])), i).second)
+        return invalid_argument("{}:1: the column {} is there twice", name_, trim(names[i]));
     Status (Reader::*row)(const std::vector<std::string_view>&) = nullptr;
     if (has({"id", "arrival_s", "duration_s", "gpus", "limit_s", "u"})) {
       row = &Reader::seconds_row;
@@ -138,23 +143,24 @@ class Reader {
     return found == columns_.end() ? std::string_view() : trim(row[found->second]);
   }
 
-  Result<double> at_least(const std::vector<std::string_view>& row, const char* column,
-                          double low) const {
+  Result<double> positive(const std::vector<std::string_view>& row, const char* column,
+                          double high = 1e18) const {
     const std::optional<double> parsed = number(value(row, column));
-    if (!parsed || *parsed < low)
-      return invalid_argument("{}='{}' is no number of at least {:g}", column, value(row, column),
-                              low);
+    if (!parsed || *parsed < 0)
+      return invalid_argument("{}='{}' is no number of at least 0", column, value(row, column));
+    if (*parsed > high)
+      return invalid_argument("{}='{}' is more than {:.0f}", column, value(row, column), high);
     return *parsed;
   }
 
   Status seconds_row(const std::vector<std::string_view>& row) {
     TraceJob job;
-    ASSIGN_OR_RETURN(const double id, at_least(row, "id", 0));
-    ASSIGN_OR_RETURN(job.arrival, at_least(row, "arrival_s", 0));
-    ASSIGN_OR_RETURN(job.duration, at_least(row, "duration_s", 0));
-    ASSIGN_OR_RETURN(const double gpus, at_least(row, "gpus", 0));
-    ASSIGN_OR_RETURN(job.limit, at_least(row, "limit_s", 0));
-    ASSIGN_OR_RETURN(job.draw, at_least(row, "u", 0));
+    ASSIGN_OR_RETURN(const double id, positive(row, "id"));
+    ASSIGN_OR_RETURN(job.arrival, positive(row, "arrival_s", kLatest));
+    ASSIGN_OR_RETURN(job.duration, positive(row, "duration_s", kLongestJob));
+    ASSIGN_OR_RETURN(const double gpus, positive(row, "gpus"));
+    ASSIGN_OR_RETURN(job.limit, positive(row, "limit_s"));
+    ASSIGN_OR_RETURN(job.draw, positive(row, "u"));
     job.user = users_.number(value(row, "user"));
     job.account = accounts_.number(value(row, "account"));
     job.id = static_cast<int64_t>(id);
@@ -166,10 +172,10 @@ class Reader {
   Status philly_row(const std::vector<std::string_view>& row) {
     TraceJob job;
     const auto arrival = time_stamp(value(row, "timestamp"));
-    if (!arrival)
+    if (!arrival || *arrival < 0 || *arrival > kLatest)
       return invalid_argument("timestamp='{}' is not YYYY-MM-DD HH:MM:SS", value(row, "timestamp"));
-    ASSIGN_OR_RETURN(job.duration, at_least(row, "duration", 0));
-    ASSIGN_OR_RETURN(const double gpus, at_least(row, "num_gpus", 0));
+    ASSIGN_OR_RETURN(job.duration, positive(row, "duration", kLongestJob));
+    ASSIGN_OR_RETURN(const double gpus, positive(row, "num_gpus"));
     job.arrival = *arrival;
     job.gpus = static_cast<int>(std::min(gpus, 1e9));
     job.id = result_.lines - 1;
@@ -196,6 +202,11 @@ class Reader {
       ++result_.left_out;
       return {};
     }
+    if (*submit < 0 || *end > kLatest || *end - *start > kLongestJob)
+      return invalid_argument(
+          "Submit='{}', Start='{}', End='{}': not within 1970 to 2069, or a run of over {:.0f} "
+          "years",
+          value(row, "submit"), value(row, "start"), value(row, "end"), kLongestJob / kYear);
     job.id = static_cast<int64_t>(*id);
     job.arrival = *submit;
     job.duration = *end - *start;
@@ -226,7 +237,10 @@ class Reader {
     result_.trace.accounts = accounts_.list;
     std::stable_sort(jobs.begin(), jobs.end(),
                      [](const TraceJob& a, const TraceJob& b) { return a.arrival < b.arrival; });
-    if (jobs.front().arrival > kDay * 365) {  // unix times: from the midnight before the first
+    if (const double span = jobs.back().arrival - jobs.front().arrival; span > kLongestTrace)
+      return invalid_argument("{}: its jobs arrive over {:.0f} years, at most {:.0f} are replayed",
+                              name_, span / kYear, kLongestTrace / kYear);
+    if (jobs.front().arrival > kYear) {  // unix times: from the midnight before the first
       result_.trace.epoch = std::floor(jobs.front().arrival / kDay) * kDay;
       for (TraceJob& job : jobs) job.arrival -= result_.trace.epoch;
     }

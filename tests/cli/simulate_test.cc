@@ -144,6 +144,10 @@ TEST(Simulate, SaysWhatIsWrong) {
         << seeds;
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--svg-jobs", "1"}), HasSubstr("give --svg"));
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--pause", "1,2"}), HasSubstr("--pause takes one"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--pause", "1e9"}), HasSubstr("--pause: '1e9'"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--hand-over", "-1"}), HasSubstr("--hand-over must"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--tick", "0"}), HasSubstr("--tick must"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--warm-up", "-1"}), HasSubstr("--warm-up must"));
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--sizes", "many"}), HasSubstr("'many'"));
 }
 

@@ -70,6 +70,14 @@ TEST(ReadTrace, WrongInputIsNamedByLine) {
   EXPECT_THAT(message(header + "1,2,3,4,E,5,0.5\n1,2,x,4,E,5,0.5\n"),
               HasSubstr("t:3: duration_s='x' is no number"));
   EXPECT_THAT(message(header + "1,-2,3,4,E,5,0.5\n"), HasSubstr("t:2: arrival_s='-2'"));
+  EXPECT_THAT(message(header + "1,2,1e15,4,E,5,0.5\n"),
+              HasSubstr("t:2: duration_s='1e15' is more than 315360000"));
+  EXPECT_THAT(message(header + "1,0,3,4,E,5,0.5\n2,1.7e9,3,4,E,5,0.5\n"),
+              HasSubstr("t: its jobs arrive over 54 years, at most 20"));
+  EXPECT_THAT(
+      message("JobID|Submit|Start|End|TimelimitRaw|AllocTRES\n"
+              "7|2026-11-02T08:00:00|2026-11-02T08:10:00|2926-11-02T08:10:00|9|gres/gpu=1\n"),
+      HasSubstr("t:2: Submit='2026-11-02T08:00:00'"));
   EXPECT_THAT(message("JobID|User\n1|anna\n"), HasSubstr("t:1: the column submit is missing"));
   EXPECT_THAT(message("timestamp,duration,num_gpus\nyesterday,1,1\n"),
               HasSubstr("t:2: timestamp='yesterday'"));
