@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace flextrain::agent {
 namespace {
@@ -23,6 +24,7 @@ constexpr const char* kLaunchFiles[] = {"plan.json",     "request.json", "finger
                                         "phases.jsonl"};
 constexpr const char* kLockName = "agent.lock";
 constexpr const char* kStartedName = "started";
+constexpr const char* kProbeName = "nodes.log";
 constexpr size_t kMaxFile = size_t{64} << 20;
 
 Status check_ours(const std::string& path) {
@@ -223,6 +225,14 @@ std::vector<PhaseMark> ControlDir::new_phases() {
 
 void ControlDir::remove_former_launch() const {
   for (const char* name : kLaunchFiles) ::unlink(file(name).c_str());
+}
+
+std::string ControlDir::probe_log() const { return file(kProbeName); }
+
+std::string ControlDir::probe_answer() const {
+  const std::string text = read_file(probe_log(), kMaxFile).value_or("");
+  const std::string_view all = trim(text);
+  return std::string(trim(all.substr(all.rfind('\n') + 1)));
 }
 
 std::string ControlDir::lock_path() const { return file(kLockName); }

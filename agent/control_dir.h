@@ -53,6 +53,10 @@ class ControlDir {
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
 
+  // Where the question to the job's nodes (Launcher::probe) leaves its outputs, and the last line
+  // of that, "" when there is none.
+  std::string probe_log() const;
+  std::string probe_answer() const;
   // The file that one agent at a time locks (base/file_lock.h).
   std::string lock_path() const;
   // Only with the lock: another agent's trainer may be writing them. The agent's state is kept.

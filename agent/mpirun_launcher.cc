@@ -109,7 +109,6 @@ class MpirunLauncher : public Launcher {
     }
     process.argv.emplace_back("true");
     process.environment = environment_without_job();
-    process.silent = true;
     return process;
   }
 

@@ -29,9 +29,9 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return result;
 }
 
-// Forks and execs; `output` replaces standard output unless -1. Only async-signal-safe calls
-// between fork and exec, as other threads exist.
-Result<pid_t> spawn(const ProcessSpec& spec, int output, bool silent = false) {
+// Forks and execs; `output` replaces standard output unless -1, `output_file` both unless "". Only
+// async-signal-safe calls between fork and exec, as other threads exist.
+Result<pid_t> spawn(const ProcessSpec& spec, int output) {
   if (spec.argv.empty()) return invalid_argument("no program given");
   ASSIGN_OR_RETURN(const std::string program, find_program(spec.argv[0]));
   const std::vector<char*> argv = pointers(spec.argv);
@@ -49,7 +49,11 @@ Result<pid_t> spawn(const ProcessSpec& spec, int output, bool silent = false) {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     const int null = ::open("/dev/null", O_RDWR);
     if (null >= 0) ::dup2(null, STDIN_FILENO);
-    if (null >= 0 && silent) ::dup2(null, STDOUT_FILENO), ::dup2(null, STDERR_FILENO);
+    if (!spec.output_file.empty()) {
+      const int file = ::open(spec.output_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      ::dup2(file >= 0 ? file : null, STDOUT_FILENO);
+      ::dup2(file >= 0 ? file : null, STDERR_FILENO);
+    }
     if (output >= 0) ::dup2(output, STDOUT_FILENO);
     ::execve(program.c_str(), argv.data(), environment.data());
     ::_exit(127);
@@ -88,7 +92,7 @@ int shell_code(int status) {
 }
 
 Result<Process> Process::start(const ProcessSpec& spec) {
-  ASSIGN_OR_RETURN(const pid_t pid, spawn(spec, -1, spec.silent));
+  ASSIGN_OR_RETURN(const pid_t pid, spawn(spec, -1));
   return Process(pid);
 }
 
@@ -128,7 +132,7 @@ Result<std::string> first_output_line(const std::vector<std::string>& argv, int 
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return resource_exhausted("cannot make a pipe: {}", std::strerror(errno));
   }
-  const Result<pid_t> pid = spawn({argv, own_environment()}, ends[1]);
+  const Result<pid_t> pid = spawn({argv, own_environment(), ""}, ends[1]);
   ::close(ends[1]);
   if (!pid.ok()) {
     ::close(ends[0]);

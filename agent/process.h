@@ -16,14 +16,14 @@ namespace flextrain::agent {
 struct ProcessSpec {
   std::vector<std::string> argv;         // argv[0] is searched in PATH
   std::vector<std::string> environment;  // "NAME=value", all of it
-  bool silent = false;                   // output goes nowhere
+  std::string output_file;               // both outputs go there, "" = to ours
 };
 
 class Process {
  public:
-  // The child gets default signal handling, an empty mask, /dev/null as input, our output, and
-  // SIGTERM when the thread that starts it ends (more than once where other threads are left).
-  // kNotFound: no such program.
+  // The child gets default signal handling, an empty mask, /dev/null as input, our output unless a
+  // file is named, and SIGTERM when the thread that starts it ends (more than once where other
+  // threads are left). kNotFound: no such program.
   static Result<Process> start(const ProcessSpec& spec);
 
   Process(Process&& other) noexcept : pid_(other.pid_) { other.pid_ = -1; }

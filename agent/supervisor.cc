@@ -258,15 +258,16 @@ void Supervisor::back_off(Clock::time_point now) {
     const std::optional<int> code = probe_->poll_exit();
     if (!code && now - probed_ <= kProbePatience) return;
     probe_.reset();
-    if (!code || *code != 0) return nodes_missing(now);
+    if (!code || *code != 0) return nodes_missing(now, control_dir_.probe_answer());
     if (std::exchange(missing_since_, std::nullopt))
       log_info("every node of the job answers again");
     return launch(backoff_layout_, "restart");
   }
   if (now < backoff_until_) return;
   look_at_own_job();
-  const std::optional<ProcessSpec> spec = launcher_.probe(backoff_layout_.allocations);
+  std::optional<ProcessSpec> spec = launcher_.probe(backoff_layout_.allocations);
   if (!spec) return launch(backoff_layout_, "restart");
+  spec->output_file = control_dir_.probe_log();
   Result<Process> process = Process::start(*spec);
   if (!process.ok()) return launch(backoff_layout_, "restart");
   probe_ = std::move(*process);
@@ -299,15 +300,15 @@ void Supervisor::look_at_own_job() {
   if (link_ != nullptr) link_->set_registration(registration_);
 }
 
-void Supervisor::nodes_missing(Clock::time_point now) {
+void Supervisor::nodes_missing(Clock::time_point now, const std::string& answer) {
+  const std::string what =
+      "a node of the job does not answer" + (answer.empty() ? "" : " (" + answer + ")");
   if (!missing_since_) {
     missing_since_ = now;
-    log_warning(
-        "a node of the job does not answer: waiting until it does or Slurm requeues or ends the "
-        "job, {} s at most",
-        options_.node_patience.count());
+    log_warning("{}: waiting until it does or Slurm requeues or ends the job, {} s at most", what,
+                options_.node_patience.count());
   } else if (now - *missing_since_ > options_.node_patience) {
-    return finish(last_exit_ == 0 ? 1 : last_exit_, "a node of the job does not answer");
+    return finish(last_exit_ == 0 ? 1 : last_exit_, what);
   }
   backoff_until_ = now + kProbePause;
 }

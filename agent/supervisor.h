@@ -101,7 +101,7 @@ class Supervisor {
   double when(double trainer_time) const;
   void back_off(Clock::time_point now);
   void look_at_own_job();
-  void nodes_missing(Clock::time_point now);
+  void nodes_missing(Clock::time_point now, const std::string& answer);
   void check_liveness(Clock::time_point now);
   void on_save_failed(const std::string& reason);
   void launch(Layout layout, std::string_view why);
