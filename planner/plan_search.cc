@@ -33,10 +33,8 @@ Result<PipelineCosts> capped_costs(const StepProfile& profile, const Plan& plan,
   for (size_t s = 0; s < plan.pipelines[index].stages.size(); ++s) {
     const Stage& stage = plan.pipelines[index].stages[s];
     int64_t fixed = 0;
-    for (const auto& chunk : stage.chunks) {
-      for (const LayerId layer : chunk) {
-        if (layer != kNoOp) fixed += profile.layers[layer].static_bytes;
-      }
+    for (const LayerId layer : held_layers(profile, stage)) {
+      fixed += profile.layers[layer].static_bytes;
     }
     fixed /= static_cast<int64_t>(stage.ranks.size());
     if (fixed >= cap) {

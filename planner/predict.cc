@@ -8,6 +8,21 @@
 #include "planner/schedule.h"
 
 namespace flextrain::planner {
+std::vector<LayerId> held_layers(const StepProfile& profile, const Stage& stage) {
+  std::vector<LayerId> held;
+  for (const auto& chunk : stage.chunks) {
+    for (const LayerId layer : chunk) {
+      if (layer == kNoOp) continue;
+      held.push_back(layer);
+      const LayerId needed = profile.layers[layer].needs_layer;
+      if (needed != kNoOp) held.push_back(needed);
+    }
+  }
+  std::sort(held.begin(), held.end());
+  held.erase(std::unique(held.begin(), held.end()), held.end());
+  return held;
+}
+
 namespace {
 
 // Static bytes of a stage and, of those, what ZeRO divides by the DP degree (Rajbhandari et al.
@@ -18,16 +33,13 @@ struct StaticBytes {
 };
 StaticBytes stage_static_bytes(const StepProfile& profile, const Stage& stage, int zero_stage) {
   StaticBytes bytes;
-  for (const auto& chunk : stage.chunks) {
-    for (const LayerId layer : chunk) {
-      if (layer == kNoOp) continue;
-      const LayerProfile& measured = profile.layers[layer];
-      bytes.all += measured.static_bytes;
-      bytes.gradients += measured.gradient_bytes;
-      if (zero_stage == 1) bytes.divided += measured.optimizer_bytes;
-      if (zero_stage == 2) bytes.divided += measured.optimizer_bytes + measured.gradient_bytes;
-      if (zero_stage >= 3) bytes.divided += measured.static_bytes;
-    }
+  for (const LayerId layer : held_layers(profile, stage)) {
+    const LayerProfile& measured = profile.layers[layer];
+    bytes.all += measured.static_bytes;
+    bytes.gradients += measured.gradient_bytes;
+    if (zero_stage == 1) bytes.divided += measured.optimizer_bytes;
+    if (zero_stage == 2) bytes.divided += measured.optimizer_bytes + measured.gradient_bytes;
+    if (zero_stage >= 3) bytes.divided += measured.static_bytes;
   }
   const auto ranks = static_cast<int64_t>(stage.ranks.size());
   return {bytes.all / ranks, bytes.divided / ranks, bytes.gradients / ranks};

@@ -22,6 +22,9 @@ struct Prediction {
 // the whole, and degrees >= 1.
 Status check_profile(const StepProfile& profile, int num_transformer_layers, int num_mtp_heads = 0);
 
+// A stage's layers and those whose matrices they work with, ascending.
+std::vector<LayerId> held_layers(const StepProfile& profile, const Stage& stage);
+
 // What a rank of the measured layout holds, to scale the measured reduction and optimiser times by.
 struct MeasuredLayout {
   int data_parallel = 1;

@@ -60,6 +60,10 @@ Status check_profile(const StepProfile& profile, int num_transformer_layers, int
         times.optimizer_bytes > times.static_bytes - times.gradient_bytes) {
       return invalid_argument("profile: a part of layer {} is larger than the whole", layer);
     }
+    if (times.needs_layer < kNoOp || times.needs_layer >= needed) {
+      return invalid_argument("profile: layer {} works with layer {}, which there is not", layer,
+                              times.needs_layer);
+    }
     static_bytes += times.static_bytes;
     activation_bytes += times.activation_bytes;
     work += times.forward + times.backward;

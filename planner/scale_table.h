@@ -62,6 +62,9 @@ struct LayerProfile {
   // weight gradient (the largest of a rank's layers counts). What a split backward keeps from the
   // input gradient to the weight gradients of one micro-batch.
   int64_t working_bytes = 0, gradient_scratch_bytes = 0, kept_bytes = 0;
+  // The layer whose matrix this one works with (the embedding's: tied heads, MTP blocks; the
+  // head's: MTP losses): a rank that has this one holds that one too. kNoOp = none.
+  LayerId needs_layer = kNoOp;
 };
 // One phase of a (re)start, from the order to the first step done; how it grows with the size.
 enum class PhaseScaling {

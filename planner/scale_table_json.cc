@@ -123,6 +123,9 @@ Status read_parts(const Json& json, LayerProfile& layer) {
     if (!json.contains(key)) continue;
     ASSIGN_OR_RETURN(*value, int64_field(json, key, 0));
   }
+  if (json.contains("needs_layer")) {
+    ASSIGN_OR_RETURN(layer.needs_layer, int_field(json, "needs_layer", 0, kMaxLayerId));
+  }
   return {};
 }
 
@@ -189,6 +192,7 @@ Json layer_to_json(const LayerProfile& layer) {
     json["gradient_scratch_bytes"] = layer.gradient_scratch_bytes;
   }
   if (layer.kept_bytes > 0) json["kept_bytes"] = layer.kept_bytes;
+  if (layer.needs_layer != kNoOp) json["needs_layer"] = layer.needs_layer;
   return json;
 }
 

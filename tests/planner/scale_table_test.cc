@@ -184,6 +184,24 @@ TEST(ScaleTable, TheMeasuredEntryGoesOnAsItWasMeasured) {
   EXPECT_EQ(by_gpus(*explicitly).at(2)->plan.schedule, "zb-1p");
 }
 
+// The last stage of a tied model holds the embedding's matrix as well, a stage with both ends once.
+TEST(ScaleTable, SharedMatricesCountOnEveryStageThatWorksWithThem) {
+  StepProfile profile = uniform_profile(4, 8);
+  profile.layers[0].static_bytes = 30 * kMiB;
+  profile.layers[5].needs_layer = 0;
+  const auto plan_of = [](int pp) {
+    RegularLayout layout;
+    layout.num_transformer_layers = 4;
+    layout.pipeline_parallel = pp;
+    layout.global_batch = 8;
+    return make_regular_plan(layout).value();
+  };
+  EXPECT_EQ(predict(profile, {}, plan_of(1))->fullest_static_bytes, (4 * 10 + 30) * kMiB);
+  EXPECT_EQ(predict(profile, {}, plan_of(2))->fullest_static_bytes, (2 * 10 + 30) * kMiB);
+  EXPECT_EQ(held_layers(profile, plan_of(2).pipelines[0].stages[1]),
+            (std::vector<LayerId>{0, 3, 4, 5}));
+}
+
 TEST(ScaleTable, PipelineOnlyElasticityKeepsTheDataParallelDegree) {
   StepProfile profile = uniform_profile(6, 6);
   profile.data_parallel = 2;
@@ -387,12 +405,15 @@ TEST(Profile, JsonRoundTrip) {
   profile.pipeline_parallel = 2;
   profile.data_parallel = 3;
   profile.virtual_stages = 4;
+  profile.layers[4].needs_layer = 0;  // a tied head
   const auto back = profile_from_json(profile_to_json(profile));
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(profile_to_json(*back), profile_to_json(profile));
   EXPECT_EQ(back->layers[2].backward, 0.002);
   EXPECT_EQ(back->layers[2].activation_bytes, kMiB);
   EXPECT_EQ(back->virtual_stages, 4);
+  EXPECT_EQ(back->layers[4].needs_layer, 0);
+  EXPECT_EQ(back->layers[3].needs_layer, kNoOp);
 }
 
 TEST(ScaleTable, RefusesUnusableInput) {
@@ -408,6 +429,9 @@ TEST(ScaleTable, RefusesUnusableInput) {
   EXPECT_TRUE(refused(bad, request));
   bad = good;
   bad.layers[1].forward = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(refused(bad, request));
+  bad = good;
+  bad.layers[1].needs_layer = 6;
   EXPECT_TRUE(refused(bad, request));
   bad = good;
   bad.layers[1].static_bytes = -1;

@@ -53,6 +53,7 @@ class Rehearsal {
         const std::unique_ptr<Engine> engine,
         make_engine(config_, plan_, *world, make_emulated_backend(cluster_, scheduler_, rank)));
     result_.peak_device_bytes = std::max(result_.peak_device_bytes, engine->device_bytes());
+    result_.peak_static_bytes = std::max(result_.peak_static_bytes, engine->static_bytes());
     for (size_t step = 0; step < step_ends_.size(); ++step) {
       const auto number = static_cast<int64_t>(step);
       const bool profile = number >= 1 && number <= options_.profile_steps;

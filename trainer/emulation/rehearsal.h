@@ -28,6 +28,7 @@ struct RehearsalResult {
   double median_step_seconds = 0;               // of them
   planner::StepProfile profile;                 // of the profiled steps
   int64_t peak_device_bytes = 0;                // of the fullest rank
+  int64_t peak_static_bytes = 0;                // the same of weights, gradients, moments alone
   std::vector<std::vector<TraceEvent>> traces;  // per rank, of the last profiled step
 };
 

@@ -327,7 +327,15 @@ Result<planner::StepProfile> PlanEngine::profile() {
   mine.pipeline_parallel = static_cast<int>(pipeline.stages.size());
   mine.data_parallel = layout_.pipelines;
   mine.virtual_stages = static_cast<int>(pipeline.stages[0].chunks.size());
-  return gather_profile(profiler_->measured(), std::move(mine), world_);
+  ASSIGN_OR_RETURN(planner::StepProfile profile,
+                   gather_profile(profiler_->measured(), std::move(mine), world_));
+  for (planner::LayerId layer = 0; layer < num_layers(config_.model); ++layer) {
+    for (const planner::LayerId other : {0, head_layer(config_.model)}) {
+      if (other < layer && uses_layer(config_.model, layer, other))
+        profile.layers[static_cast<size_t>(layer)].needs_layer = other;
+    }
+  }
+  return profile;
 }
 
 int64_t PlanEngine::static_bytes() const {

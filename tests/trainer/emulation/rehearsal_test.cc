@@ -75,6 +75,37 @@ TEST(Prediction, OfATwoLevelNetworkKeepsItsFloors) {
                   {{8, 2, 1, "1f1b"}, {8, 2, 1, "zb-1p"}, {8, 1, 1, "1f1b"}, {8, 4, 1, "1f1b"}});
 }
 
+// A rank that has a tied head or what MTP adds holds the embedding's or the head's matrix too; what
+// the planner counts is what the engine takes, whatever layout was profiled.
+TEST(Prediction, CountsTheCopiesOfSharedMatrices) {
+  for (const auto& [tied, mtp] :
+       {std::pair(false, 0), std::pair(true, 0), std::pair(false, 2), std::pair(true, 2)}) {
+    TrainConfig config = rehearsed_job(4, 4, 1024);
+    config.model.tied_head = tied;
+    config.model.mtp_num_layers = mtp;
+    ClusterProfile cluster;
+    for (const int measured_pp : {1, 3}) {
+      const planner::Plan measured = rehearsed_plan(config, {measured_pp, 1, 1, "1f1b"});
+      const auto profiled = rehearse(config, measured, cluster, {1, 1});
+      ASSERT_TRUE(profiled.ok()) << profiled.status().to_string();
+      for (const int pp : {1, 2, 3, 4}) {
+        const planner::Plan plan = rehearsed_plan(config, {pp, 1, 1, "1f1b"});
+        const auto run = rehearse(config, plan, cluster, {1, 0});
+        const auto prediction = planner::predict(
+            profiled->profile, planner::measured_layout(profiled->profile, measured), plan);
+        ASSERT_TRUE(run.ok() && prediction.ok()) << prediction.status().to_string();
+        const auto of = [](int64_t predicted, int64_t taken) {
+          return static_cast<double>(predicted) / static_cast<double>(taken);
+        };
+        EXPECT_NEAR(of(prediction->fullest_static_bytes, run->peak_static_bytes), 1, 1e-9)
+            << "tied " << tied << ", " << planner::plan_summary(plan);
+        EXPECT_NEAR(of(prediction->peak_memory_bytes, run->peak_device_bytes), 1, 0.02)
+            << "tied " << tied << ", " << planner::plan_summary(plan);
+      }
+    }
+  }
+}
+
 TEST(Rehearsal, IsTheSameEveryTimeAndAnotherBySeed) {
   const TrainConfig config = rehearsed_job(8, 16, 2048);
   const planner::Plan plan = rehearsed_plan(config, {4, 2, 1, "1f1b"});

@@ -29,6 +29,7 @@ inline TrainConfig rehearsed_job(int layers, int global_batch, int sequence) {
 inline planner::Plan rehearsed_plan(const TrainConfig& config, const RehearsedLayout& at) {
   planner::RegularLayout layout;
   layout.num_transformer_layers = config.model.layers;
+  layout.num_mtp_heads = config.model.mtp_num_layers;
   layout.pipeline_parallel = at.pp;
   layout.data_parallel = at.dp;
   layout.virtual_stages = at.virtual_stages;
