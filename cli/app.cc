@@ -225,6 +225,8 @@ void add_simulate_options(CLI::App& command, SimulateOptions& options) {
       ->capture_default_str();
   command.add_option("--sizes", options.sizes, "GPU counts of eligible jobs, or any")
       ->capture_default_str();
+  command.add_option("--users", options.users, "Whose jobs are eligible; else everybody's");
+  command.add_option("--accounts", options.accounts, "Of which accounts; else of all");
   command.add_option("--mode", options.mode, "Scale tables: pp or dp+pp")->capture_default_str();
   command
       .add_option("--pause", options.pause,

@@ -32,6 +32,13 @@ Result<std::vector<int>> parse_sizes(const std::string& text) {
   return sizes;
 }
 
+std::vector<std::string> parse_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (const std::string& item : split(text, ','))
+    if (!trim(item).empty()) names.emplace_back(trim(item));
+  return names;
+}
+
 Result<PauseModel> parse_pause(const std::string& text) {
   std::vector<double> seconds;
   for (const std::string& item : split(text, ',')) {
@@ -82,6 +89,8 @@ Result<ReplayOptions> common_options(const SimulateOptions& options) {
   common.hand_over = options.hand_over;
   common.tick = options.tick;
   ASSIGN_OR_RETURN(common.elastic_sizes, parse_sizes(options.sizes));
+  common.elastic_users = parse_names(options.users);
+  common.elastic_accounts = parse_names(options.accounts);
   ASSIGN_OR_RETURN(common.pause, parse_pause(options.pause));
   if (options.mode != "pp" && options.mode != "dp+pp")
     return invalid_argument("--mode is pp or dp+pp, not '{}'", options.mode);
@@ -94,6 +103,15 @@ Result<ReplayOptions> common_options(const SimulateOptions& options) {
   }
   common.mode = options.mode == "pp" ? ScaleMode::kPipeline : ScaleMode::kDataAndPipeline;
   return common;
+}
+
+// A name that no job has is a slip of the pen.
+Status check_names(const char* option, const std::vector<std::string>& wanted,
+                   const std::vector<std::string>& names, const std::string& trace) {
+  for (const std::string& name : wanted)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      return invalid_argument("{}: no job of {} is of {}", option, trace, name);
+  return {};
 }
 
 // The draws to run, 0 = the trace's own.
@@ -191,6 +209,10 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
     Result<ReadTrace> read = read_trace(*text, name, {});
     if (!read.ok()) return refused(read.status());
     Trace& trace = read->trace;
+    for (const Status& status :
+         {check_names("--users", common->elastic_users, trace.users, name),
+          check_names("--accounts", common->elastic_accounts, trace.accounts, name)})
+      if (!status.ok()) return refused(status);
     if (read->left_out > 0)
       notes += fmt::format("{}: {} of {} jobs left out: no GPUs, or did not run to an end\n", name,
                            read->left_out, read->lines);

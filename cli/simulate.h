@@ -16,6 +16,7 @@ struct SimulateOptions {
   std::string nodes;                // "NxG"
   std::string policies = "rigid,flextrain-paper,none,elasticflow,recommended,oracle,frictionless";
   std::string sizes = "32,64,256", mode = "dp+pp", pause = "180,300,480";
+  std::string users, accounts;  // with commas between; "" = anybody's
   double share = 1, hand_over = 0, tick = 60, warm_up_days = 0;
   std::string remaining = "exact";
   std::vector<std::string> settings;  // "Key=Value" of flextrain.conf

@@ -69,6 +69,66 @@ class Plot {
   const int most_;
 };
 
+// Idle GPUs at each hour of the week, from Monday, 00:00, on: the mean, or what a share of the
+// samples is below.
+class Week {
+ public:
+  static constexpr size_t kHours = 168;
+
+  Week(const std::vector<float>& idle, double step, double epoch) : samples_(kHours) {
+    for (size_t at = 0; at < idle.size(); ++at) {
+      const auto hour = static_cast<int64_t>((epoch + static_cast<double>(at) * step) / kHour);
+      // 1970-01-01 was a Thursday.
+      samples_[static_cast<size_t>((hour + 3 * 24) % 168)].push_back(idle[at]);
+    }
+    for (std::vector<float>& hour : samples_) std::sort(hour.begin(), hour.end());
+  }
+  std::vector<float> mean() const {
+    return of([](const std::vector<float>& hour) {
+      return std::accumulate(hour.begin(), hour.end(), 0.0F) / static_cast<float>(hour.size());
+    });
+  }
+  std::vector<float> quantile(double share) const {
+    return of([share](const std::vector<float>& hour) {
+      return hour[static_cast<size_t>(share * static_cast<double>(hour.size() - 1))];
+    });
+  }
+
+ private:
+  template <class Measure>
+  std::vector<float> of(const Measure& measure) const {
+    std::vector<float> list;
+    for (const std::vector<float>& hour : samples_) list.push_back(measure(hour));
+    return list;
+  }
+  std::vector<std::vector<float>> samples_;  // by hour of the week; each sorted
+};
+
+void draw_week(Svg& svg, double top, double height, const Trace& trace,
+               const std::vector<ScenarioRun>& runs, size_t samples, int gpus) {
+  svg.text(kLeft, top - 8,
+           "Idle GPUs over the hours of the week: means; grey: the lowest and highest tenth of the "
+           "rigid run",
+           {.size = 13});
+  constexpr double kWeek = 7 * kDay;
+  Plot plot(svg, top, height, 0, kWeek, gpus);
+  constexpr const char* kDays[] = {"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"};
+  for (size_t day = 0; day < 7; ++day) {
+    const SvgPoint midnight = plot.at(static_cast<double>(day) * kDay, 0);
+    svg.line({midnight, {midnight.x, midnight.y + 4}}, "#bbbbbb");
+    svg.text(plot.at((static_cast<double>(day) + 0.5) * kDay, 0).x, midnight.y + 16, kDays[day],
+             {.anchor = "middle"});
+  }
+  for (size_t run = 0; run < runs.size(); ++run) {
+    std::vector<float> idle = runs[run].result.idle;
+    idle.resize(std::min(idle.size(), samples));
+    const Week week(idle, runs[run].result.idle_step, trace.epoch);
+    if (run == 0)
+      for (const double share : {0.1, 0.9}) plot.curve(week.quantile(share), kHour, "#cccccc");
+    plot.curve(week.mean(), kHour, colour(run));
+  }
+}
+
 std::vector<SizeChange> changes_of(const ReplayResult& result, size_t job) {
   std::vector<SizeChange> list;
   for (const SizeChange& change : result.sizes)
@@ -133,11 +193,16 @@ Result<std::string> draw_runs(const Trace& trace, const std::vector<ScenarioRun>
                               const std::vector<int64_t>& jobs) {
   ASSIGN_OR_RETURN(const std::vector<size_t> chosen, choose_jobs(trace, runs.back().result, jobs));
   constexpr double kLegend = 26, kJob = kAbove + kJobHeight + kBelow;
-  Svg svg(kLeft + kPlot + kRight,
-          kAbove + kTideHeight + kBelow + kLegend + static_cast<double>(chosen.size()) * kJob + 8);
+  const double step = runs.front().result.idle_step;
+  // What comes after the last arrival is no tide.
+  const double last = trace.jobs.empty() ? 0 : trace.jobs.back().arrival;
   size_t samples = 1;
   for (const ScenarioRun& run : runs) samples = std::max(samples, run.result.idle.size());
-  const double step = runs.front().result.idle_step;
+  samples = std::min(samples, static_cast<size_t>(last / step) + 2);
+  const bool weekly = static_cast<double>(samples) * step >= 7 * kDay;
+  const double week = weekly ? kJob : 0;
+  Svg svg(kLeft + kPlot + kRight, kAbove + kTideHeight + kBelow + kLegend + week +
+                                      static_cast<double>(chosen.size()) * kJob + 8);
   svg.text(kLeft, kAbove - 8, fmt::format("Idle GPUs of {} over the days of the trace", gpus),
            {.size = 13});
   Plot tide(svg, kAbove, kTideHeight, 0, static_cast<double>(samples) * step, gpus);
@@ -145,12 +210,18 @@ Result<std::string> draw_runs(const Trace& trace, const std::vector<ScenarioRun>
   double x = kLeft;
   const double legend = kAbove + kTideHeight + kBelow + 14;
   for (size_t run = 0; run < runs.size(); ++run) {
-    tide.curve(runs[run].result.idle, step, colour(run));
+    std::vector<float> idle = runs[run].result.idle;
+    idle.resize(std::min(idle.size(), samples));
+    tide.curve(idle, step, colour(run));
     svg.box(x, legend - 9, 10, 10, {.fill = colour(run)});
     svg.text(x + 14, legend, runs[run].name);
     x += kPlot / static_cast<double>(std::max<size_t>(runs.size(), 4));
   }
   double top = kAbove + kTideHeight + kBelow + kLegend + kAbove;
+  if (weekly) {
+    draw_week(svg, top, kJobHeight, trace, runs, samples, gpus);
+    top += kJob;
+  }
   for (const size_t job : chosen) {
     draw_job(svg, top, trace, runs, job);
     top += kJob;

@@ -9,12 +9,28 @@
 
 namespace flextrain::simulator {
 
+namespace {
+
+// Which of `names` are among `wanted`; empty when anything is.
+std::vector<char> among(const std::vector<std::string>& names,
+                        const std::vector<std::string>& wanted) {
+  std::vector<char> list;
+  if (wanted.empty()) return list;
+  for (const std::string& name : names)
+    list.push_back(std::find(wanted.begin(), wanted.end(), name) != wanted.end() ? 1 : 0);
+  return list;
+}
+
+}  // namespace
+
 Replay::Replay(const Trace& trace, const ReplayOptions& options, const ReplayResult* rigid)
     : trace_(trace), options_(options), rigid_(rigid), forecaster_(options.policy, trace.epoch) {
   if (options.oracle && rigid != nullptr) stay_ = [this](int margin) { return stays(margin); };
   rate_ = [this](int margin) { return forecaster_.rate(trace_.epoch + now_, margin); };
   result_.jobs.resize(trace.jobs.size());
   slot_.assign(trace.jobs.size(), -1);
+  elastic_user_ = among(trace.users, options.elastic_users);
+  elastic_account_ = among(trace.accounts, options.elastic_accounts);
   pool_ = options.node_gpus > 0
               ? make_node_pool(options.gpus / options.node_gpus, options.node_gpus,
                                trace.jobs.size(), options.policy)
@@ -72,6 +88,10 @@ void Replay::pass_time(double until) {
 
 bool Replay::is_elastic(const TraceJob& job) const {
   if (!(job.draw < options_.elastic_share)) return false;
+  const auto may = [](const std::vector<char>& list, int index) {
+    return list.empty() || list[static_cast<size_t>(index)] != 0;
+  };
+  if (!may(elastic_user_, job.user) || !may(elastic_account_, job.account)) return false;
   const auto& sizes = options_.elastic_sizes;
   return sizes.empty() || std::find(sizes.begin(), sizes.end(), job.gpus) != sizes.end();
 }

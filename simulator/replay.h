@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "policy/policy.h"
@@ -27,6 +28,7 @@ struct ReplayOptions {
   bool elastic = true;
   double elastic_share = 1;                     // a job is elastic when its draw is below
   std::vector<int> elastic_sizes{32, 64, 256};  // and it asks for one of these; empty = any size
+  std::vector<std::string> elastic_users, elastic_accounts;  // and is of one; empty = of anybody
   ScaleMode mode = ScaleMode::kDataAndPipeline;
   PauseModel pause;      // of every switch, with the new count held
   double hand_over = 0;  // seconds from the order until the GPUs of a shrink are free

@@ -92,11 +92,12 @@ class Replay {
   ReplayResult result_;
   std::unique_ptr<Pool> pool_;
   double now_ = 0, last_pass_ = -kForever, next_sample_ = 0;
-  bool changed_ = false;          // since the last backfill pass
-  size_t next_ = 0;               // arrival
-  std::vector<int> queue_;        // in order of arrival
-  std::vector<Running> elastic_;  // running, no order
-  std::vector<int> slot_;         // job → index in elastic_, or −1
+  bool changed_ = false;                              // since the last backfill pass
+  size_t next_ = 0;                                   // arrival
+  std::vector<int> queue_;                            // in order of arrival
+  std::vector<Running> elastic_;                      // running, no order
+  std::vector<char> elastic_user_, elastic_account_;  // by index; empty = all
+  std::vector<int> slot_;                             // job → index in elastic_, or −1
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::vector<std::pair<double, int>> limits_;  // end by run limit, job; ascending
   std::map<int, std::vector<policy::TableEntry>> tables_;

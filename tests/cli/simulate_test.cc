@@ -92,6 +92,28 @@ TEST(Simulate, SaysWhatFragmentationCosts) {
   EXPECT_THAT(simulate(environment, {"t.csv"}).err, HasSubstr("--nodes NxG"));
 }
 
+TEST(Simulate, OnlyJobsOfTheseUsersAndAccountsAreElastic) {
+  FakeEnvironment environment;
+  environment.files["t.csv"] =
+      "id,arrival_s,duration_s,gpus,type,limit_s,u,user,account\n"
+      "1,0,3600,8,T,3600,0.1,anna,lab\n2,0,3600,8,T,3600,0.1,bert,lab\n"
+      "3,0,3600,8,T,3600,0.1,bert,shop\n";
+  const auto elastic = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"t.csv", "--gpus",     "64",  "--sizes",
+                                          "any",   "--policies", "none"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const AppResult result = simulate(environment, arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out.substr(0, result.out.find(" on "));
+  };
+  EXPECT_EQ(elastic({}), "3 elastic and 0 rigid jobs");
+  EXPECT_EQ(elastic({"--users", "bert"}), "2 elastic and 1 rigid jobs");
+  EXPECT_EQ(elastic({"--users", "anna, bert", "--accounts", "lab"}), "2 elastic and 1 rigid jobs");
+  EXPECT_EQ(elastic({"--users", "anna", "--accounts", "shop"}), "0 elastic and 3 rigid jobs");
+  EXPECT_THAT(simulate(environment, {"t.csv", "--gpus", "64", "--users", "ann"}).err,
+              HasSubstr("--users: no job of t.csv is of ann"));
+}
+
 TEST(Simulate, DrawsTheJobsAskedFor) {
   FakeEnvironment environment;
   environment.files["t.csv"] = kTrace;
@@ -102,6 +124,7 @@ TEST(Simulate, DrawsTheJobsAskedFor) {
   ASSERT_EQ(draw("2,1").exit_code, 0);
   const std::string& svg = environment.files["out.svg"];
   EXPECT_LT(svg.find("Job 2: "), svg.find("Job 1: "));
+  EXPECT_EQ(svg.find("hours of the week"), std::string::npos) << "the trace is short";
   // The tide, and each job under the rigid run and the recommended rules; their colours differ.
   size_t lines = 0;
   for (size_t at = 0; (at = svg.find("stroke-width=\"1.5\"", at)) != std::string::npos; ++at)
@@ -109,6 +132,9 @@ TEST(Simulate, DrawsTheJobsAskedFor) {
   EXPECT_EQ(lines, 4u);
   EXPECT_THAT(draw("7").err, HasSubstr("t.csv has no job 7"));
   EXPECT_THAT(draw("all").err, HasSubstr("'all' is no job id"));
+  environment.files["t.csv"] += "3,800000,600,8,T,600,0.9\n";
+  ASSERT_EQ(draw("1").exit_code, 0);
+  EXPECT_THAT(svg, HasSubstr("hours of the week"));
 }
 
 TEST(Simulate, ReadsStandardInputAndShowsTheSpread) {
