@@ -173,6 +173,13 @@ AppResult run_command(Environment& environment, const std::string& action, const
   return {0, printable(text_of(*body, "message")) + "\n", ""};
 }
 
+AppResult run_metrics(Environment& environment) {
+  const Result<std::vector<Json>> rows = ask(environment, "metrics", Json::object());
+  if (!rows.ok()) return failure(rows.status());
+  if (rows->empty()) return failure(data_loss("the controller's answer holds no metrics"));
+  return {0, text_of(rows->front(), "text"), ""};
+}
+
 AppResult run_diag(Environment& environment, const Options& options) {
   const Result<std::vector<Json>> rows = ask(environment, "diag", Json::object());
   if (!rows.ok()) return failure(rows.status());
@@ -275,6 +282,7 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
   CLI::App* resume =
       app.add_subcommand("resume", "Lets a job grow again that was paused or is left alone");
   CLI::App* diag = app.add_subcommand("diag", "The controller's own state");
+  CLI::App* metrics = app.add_subcommand("metrics", "The controller's figures as OpenMetrics text");
   CLI::App* doctor = app.add_subcommand("doctor", "Checks the installation");
   CLI::App* simulate = app.add_subcommand(
       "simulate", "What elasticity would have done with a trace's jobs (docs/scheduling.md)");
@@ -320,6 +328,7 @@ AppResult parse_and_run(const std::vector<std::string>& arguments, Environment& 
   if (explain->parsed()) return run_explain(environment, options);
   if (pause->parsed()) return run_command(environment, "pause", options);
   if (resume->parsed()) return run_command(environment, "resume", options);
+  if (metrics->parsed()) return run_metrics(environment);
   if (diag->parsed()) return run_diag(environment, options);
   const std::vector<Finding> findings = examine(environment);
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {

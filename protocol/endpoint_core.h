@@ -50,7 +50,7 @@ struct Request {
   // Event loop only:
   std::string type;  // from the URL
   bool dispatched = false;
-  bool refused = false;
+  bool answered_at_once = false;  // refused, or a page
   Connection* connection_entry = nullptr;
   // Set before dispatch, constant afterwards:
   MHD_Connection* connection = nullptr;

@@ -48,10 +48,42 @@ MHD_Result queue_response(MHD_Connection* connection, unsigned status, std::stri
   return result;
 }
 
+void delete_text(void* text) { delete static_cast<std::shared_ptr<const std::string>*>(text); }
+
+MHD_Result send_page(MHD_Connection* connection, const TextPage& page,
+                     std::shared_ptr<const std::string> text) {
+  auto held = std::make_unique<std::shared_ptr<const std::string>>(std::move(text));
+  // The library's buffers are not const; it only reads them.
+  MHD_Response* response = MHD_create_response_from_buffer_with_free_callback_cls(
+      (*held)->size(), const_cast<char*>((*held)->data()), &delete_text, held.get());
+  if (response == nullptr) return MHD_NO;
+  held.release();  // delete_text has it now
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, page.content_type.c_str());
+  const MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
 MHD_Result refuse(Core& core, MHD_Connection* connection, Request& request, unsigned status) {
   core.refused.fetch_add(1);
-  request.refused = true;
+  request.answered_at_once = true;
   return queue_response(connection, status, "");
+}
+
+MHD_Result on_page_request(Core& core, MHD_Connection* connection, Request& request,
+                           const char* url, const char* method) {
+  const TextPage& page = *core.options.page;
+  if (page.path != url) return refuse(core, connection, request, MHD_HTTP_NOT_FOUND);
+  if (std::strcmp(method, MHD_HTTP_METHOD_GET) != 0) {
+    return refuse(core, connection, request, MHD_HTTP_METHOD_NOT_ALLOWED);
+  }
+  std::shared_ptr<const std::string> text = page.text();
+  if (text == nullptr) {
+    return refuse(core, connection, request, MHD_HTTP_SERVICE_UNAVAILABLE);
+  }
+  request.answered_at_once = true;
+  return send_page(connection, page, std::move(text));
 }
 
 MHD_Result on_headers(Core& core, MHD_Connection* connection, const char* url, const char* method,
@@ -64,6 +96,7 @@ MHD_Result on_headers(Core& core, MHD_Connection* connection, const char* url, c
   request->connection_entry = static_cast<Connection*>(info->socket_context);
   *request_slot = new RequestPtr(request);
   core.requests.fetch_add(1);
+  if (core.options.page) return on_page_request(core, connection, *request, url, method);
   if (std::strcmp(method, "POST") != 0) {
     return refuse(core, connection, *request, MHD_HTTP_METHOD_NOT_ALLOWED);
   }
@@ -122,7 +155,7 @@ MHD_Result on_request(void* cls, MHD_Connection* connection, const char* url, co
       return on_headers(core, connection, url, method, request_slot);
     }
     const RequestPtr& request = *static_cast<RequestPtr*>(*request_slot);
-    if (request->refused) {
+    if (request->answered_at_once) {
       *upload_size = 0;
       return MHD_YES;
     }
@@ -209,8 +242,8 @@ Result<MHD_Daemon*> start_daemon(Core& core) {
   if (daemon == nullptr) {
     return unavailable(
         "cannot open the endpoint on port {}: {}; is another program on it? "
-        "EndpointPort in flextrain.conf chooses another one",
-        options.port, std::strerror(errno));
+        "{} in flextrain.conf chooses another one",
+        options.port, std::strerror(errno), options.page ? "MetricsPort" : "EndpointPort");
   }
   return daemon;
 }

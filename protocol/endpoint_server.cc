@@ -74,8 +74,8 @@ Status EndpointServerImpl::start_all() {
   port_ = endpoint::port_of(daemon_);
   const EndpointOptions& options = core_->options;
   try {
-    core_->workers_running = std::max(1, options.workers);
-    for (int i = 0; i < std::max(1, options.workers); ++i) {
+    core_->workers_running = options.page ? 0 : std::max(1, options.workers);
+    for (int i = 0; i < core_->workers_running; ++i) {
       workers_.emplace_back([core = core_] { core->run_worker(); });
     }
     timer_ = std::thread([core = core_] { core->run_timer(); });

@@ -9,6 +9,8 @@
 // address, time to send a request and to take the response, time of a deferred answer. Queries of
 // people never hold up the messages of agents.
 //
+// A server of its own may serve a TextPage (metrics) instead, from the event loop alone.
+//
 // What callers may rely on: `Caller` is proven by the credential. Whether this uid may speak for
 // the job in the Envelope is the handler's decision.
 #pragma once
@@ -18,6 +20,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -58,6 +61,13 @@ using Handler = std::function<void(const Envelope& request, const Caller& caller
 // A response that says no: `error` in words for the user.
 Envelope error_response(std::string error);
 
+// A text that anybody who can connect may GET, without credentials.
+struct TextPage {
+  std::string path, content_type;
+  // Called by the event loop: must not block. Null: not available now.
+  std::function<std::shared_ptr<const std::string>()> text;
+};
+
 struct EndpointOptions {
   std::string bind_address;  // "" = all, IPv4
   int port = kDefaultPort;   // 0 = any free one, see EndpointServer::port()
@@ -72,6 +82,8 @@ struct EndpointOptions {
   std::chrono::milliseconds io_timeout{15'000};
   std::chrono::milliseconds max_deferred{120'000};
   std::chrono::milliseconds stop_timeout{1'500};
+  // Set: the server serves GET of this page and nothing else; no handler, no workers.
+  std::optional<TextPage> page;
 };
 
 class EndpointServer {

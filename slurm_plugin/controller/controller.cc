@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "slurm_plugin/controller/controller_impl.h"
+#include "slurm_plugin/controller/metrics_listener.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -87,16 +88,21 @@ void Controller::Impl::launch(void (Impl::*body)()) {
 }
 
 void Controller::Impl::monitor() {
+  std::unique_lock lock(mutex);
+  MetricsListener listener(config.metrics_address, config.metrics_port);
+  lock.unlock();
   // By how much the time of day is ahead of a clock that nobody sets.
   const auto offset = [&] {
     return dependencies.steady ? dependencies.clock() - dependencies.steady() : int64_t{0};
   };
   int64_t before = offset();
-  std::unique_lock lock(mutex);
+  lock.lock();
   while (!stopping) {
     changed.wait_for(lock, kMonitorEvery, [&] { return stopping.load(); });
     lock.unlock();
     watchdog.check();
+    listener.turn(MetricsListener::Clock::now(), [&] { return metrics(); });
+    metrics_port = listener.port();
     const int64_t now = offset();
     lock.lock();
     // Slurm ends leases by the new time within half a minute: renew them first.
@@ -106,6 +112,8 @@ void Controller::Impl::monitor() {
     }
     before = now;
   }
+  lock.unlock();
+  listener.stop();
 }
 
 Result<std::unique_ptr<Controller>> Controller::create(const ControllerConfig& config,

@@ -131,6 +131,8 @@ const std::vector<KeySpec>& key_specs() {
         text("InnerScheduler", TextKind::kName, FIELD(inner_scheduler)),
         text("EndpointAddress", TextKind::kName, FIELD(endpoint_address)),
         integer("EndpointPort", 0, 65535, FIELD(endpoint_port)),
+        integer("MetricsPort", 0, 65535, FIELD(metrics_port)),
+        text("MetricsAddress", TextKind::kName, FIELD(metrics_address)),
         text("MungeSocket", TextKind::kOptionalAbsolutePath, FIELD(munge_socket)),
         text("DatabasePath", TextKind::kAbsolutePath, FIELD(database_path)),
         integer("TickSeconds", 1, 3600, FIELD(tick_seconds)),

@@ -22,7 +22,9 @@ struct ControllerConfig {
   std::string inner_scheduler = "sched/backfill";  // what sched_flextrain.so wraps
   std::string endpoint_address;                    // "" = every interface
   int endpoint_port = 6822;                        // 0 = any free one (tests)
-  std::string munge_socket;                        // "" = munge's own default
+  std::string metrics_address = "127.0.0.1";       // "" = every interface
+  int metrics_port = 0;      // of /metrics; 0 = off, -1 = any free one (tests)
+  std::string munge_socket;  // "" = munge's own default
   std::string database_path = "/var/lib/flextrain/flextrain.db";
   int64_t tick_seconds = 10;
   int64_t tick_limit_seconds = 20;        // a round that takes longer switches growth off

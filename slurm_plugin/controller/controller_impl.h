@@ -2,9 +2,10 @@
 // What a Controller's threads share. Private to controller*.cc.
 //
 // Threads: the worker (database, Cluster, decisions, agents' messages), the query thread (sflex's
-// questions, over a database connection of its own), the monitor (the watchdog's clock), and the
-// endpoint's own, which only queue for these. `mutex` is held for copies and swaps alone: never
-// over I/O, an RPC, a log line or a destructor that may do such things.
+// questions, over a database connection of its own), the monitor (the watchdog's clock, the
+// metrics' text), and the endpoints' own, which only queue for these or hand that text out. `mutex`
+// is held for copies and swaps alone: never over I/O, an RPC, a log line or a destructor that may
+// do such things.
 #pragma once
 
 #include <atomic>
@@ -35,6 +36,7 @@ struct Controller::Impl : std::enable_shared_from_this<Controller::Impl> {
 
   ControllerDependencies dependencies;
   std::atomic<bool> stopping{false};
+  std::atomic<int> metrics_port{0};  // open
   Watchdog watchdog;
 
   std::mutex mutex;
@@ -84,6 +86,7 @@ struct Controller::Impl : std::enable_shared_from_this<Controller::Impl> {
   void answer_queries();
   void answer_one(const Message& query);
   Json diag();
+  std::string metrics();
   bool is_admin(uid_t uid) const { return uid == 0 || uid == dependencies.slurm_uid; }
 };
 

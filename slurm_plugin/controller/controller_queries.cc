@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "slurm_plugin/controller/controller_impl.h"
+#include "slurm_plugin/controller/metrics.h"
 #include "slurm_plugin/controller/query_handler.h"
 
 namespace flextrain::slurm_plugin {
@@ -53,8 +54,9 @@ void Controller::Impl::answer_one(const Message& message) {
     message.reply->send(std::move(response));
     return;
   }
-  if (query->what == "diag") {  // also where the database is away
-    response.body = {{"rows", Json::array({diag()})}};
+  if (query->what == "diag" || query->what == "metrics") {  // also where the database is away
+    const Json row = query->what == "diag" ? diag() : Json{{"text", metrics()}};
+    response.body = {{"rows", Json::array({row})}};
     message.reply->send(std::move(response));
     return;
   }
@@ -116,12 +118,22 @@ Json Controller::Impl::diag() {
   row["port"] = endpoint ? endpoint->port() : 0;
   const auto statistics =
       endpoint ? endpoint->statistics() : protocol::EndpointServer::Statistics();
+  row["metrics_port"] = metrics_port.load();
   row["connections"] = statistics.connections;
   row["waiting_requests"] = statistics.waiting;
   row["requests"] = statistics.requests;
   row["refused_requests"] = statistics.refused;
   row["timed_out_requests"] = statistics.timed_out;
   return row;
+}
+
+std::string Controller::Impl::metrics() {
+  std::shared_ptr<const LiveState> state;
+  {
+    std::lock_guard lock(mutex);
+    state = live;
+  }
+  return render_metrics(diag(), *state);
 }
 
 }  // namespace flextrain::slurm_plugin

@@ -225,6 +225,7 @@ void Engine::decide_and_act(const ClusterView& view) {
   std::vector<store::DecisionRow> rows;
   for (const policy::Decision& decision : decisions) {
     rows.push_back(decision_row(decision, current(decision.job_id), view.now));
+    ++counters_.decisions[rows.back().kind];
   }
   const auto ids = store_.record_tick(policy::snapshot_to_json(snapshot, config_.policy), rows);
   note_error(ids.status(), "storing decisions");
@@ -384,6 +385,7 @@ void Engine::publish(const ClusterView& view) {
                 {"left_alone_jobs", held("left-alone")},
                 {"last_error", last_error_},
                 {"last_error_time", last_error_time_}};
+  live->counters = counters_;
   live_ = std::move(live);
 }
 

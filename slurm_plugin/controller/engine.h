@@ -35,11 +35,18 @@
 
 namespace flextrain::slurm_plugin {
 
+// Since the engine began.
+struct EngineCounters {
+  std::map<std::string, int64_t> decisions;                         // by kind, every round's
+  std::map<std::pair<std::string, std::string>, int64_t> scalings;  // by kind and outcome
+};
+
 // What `sflex idle` and `sflex diag` show; replaced as a whole at every tick.
 struct LiveState {
   Json idle = Json::array();  // rows
   Json diag = Json::object();
   std::vector<std::pair<store::JobKey, Hold>> holds;  // of jobs that are held back
+  EngineCounters counters;
 };
 
 class Engine {
@@ -212,6 +219,7 @@ class Engine {
   bool first_look_ = true;                        // slurmctld may have lost what the store knows
   int64_t no_growth_before_ = 0;                  // after slurmctld has lost jobs
   std::map<std::string, int64_t> logged_errors_;  // when, so that one fault is not a line a tick
+  EngineCounters counters_;
   std::shared_ptr<const LiveState> live_ = std::make_shared<LiveState>();
 };
 

@@ -327,6 +327,7 @@ void Engine::finish_intent(ManagedJob& job, std::string_view outcome) {
   row.begin = intent.created;
   row.end = now();
   row.outcome = outcome;
+  ++counters_.scalings[{row.kind, row.outcome}];
   row.reason = outcome == "done" ? "" : job.why;
   row.phases = {job.companions_seconds, job.phases.save,       job.phases.stop, job.phases.launch,
                 job.phases.load,        job.phases.first_step, job.phases.total};

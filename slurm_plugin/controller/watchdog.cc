@@ -35,6 +35,7 @@ Watchdog::Span::~Span() {
   if (dog.running_tick_) {
     dog.ticks_[dog.ticks_seen_++ % dog.ticks_.size()] = static_cast<float>(took);
     dog.last_tick_ = took;
+    dog.ticks_sum_ += took;
     dog.longest_tick_ = std::max(dog.longest_tick_, took);
     if (!late && !dog.reason_.empty() && ++dog.good_ticks_ >= kGoodTicks) {
       dog.reason_.clear();
@@ -124,6 +125,8 @@ Json Watchdog::report() const {
           {"tick_p50_seconds", quantile(0.5)},
           {"tick_p99_seconds", quantile(0.99)},
           {"tick_max_seconds", longest_tick_},
+          {"tick_sum_seconds", ticks_sum_},
+          {"tick_count", ticks_seen_},
           {"rpcs", rpcs_},
           {"rpc_slowest", slowest_rpc_},
           {"rpc_slowest_seconds", slowest_rpc_seconds_},

@@ -60,7 +60,7 @@ class Watchdog {
   bool line_is_bad_ = false;
   std::array<float, 512> ticks_{};  // seconds, a ring
   size_t ticks_seen_ = 0;
-  double last_tick_ = 0, longest_tick_ = 0;
+  double last_tick_ = 0, longest_tick_ = 0, ticks_sum_ = 0;
   int64_t rpcs_ = 0;
   const char* slowest_rpc_ = "";
   double slowest_rpc_seconds_ = 0;

@@ -196,7 +196,8 @@ TEST_F(App, ControllerAwayIsOneClearLine) {
                                              {"idle"},
                                              {"table", "7"},
                                              {"explain", "1"},
-                                             {"diag"}}) {
+                                             {"diag"},
+                                             {"metrics"}}) {
     const AppResult result = run(arguments);
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.out, "");
@@ -235,6 +236,11 @@ TEST_F(App, HelpAndVersion) {
 }
 
 TEST_F(App, Diag) {
+  environment_.answers["metrics"] = {
+      {"rows", {{{"text", "# TYPE a gauge\n# HELP a A.\na 1\n# EOF\n"}}}}};
+  EXPECT_EQ(run({"metrics"}).out, "# TYPE a gauge\n# HELP a A.\na 1\n# EOF\n");
+  environment_.answers["metrics"] = {{"rows", Json::array()}};
+  EXPECT_EQ(run({"metrics"}).exit_code, 1);
   environment_.answers["diag"] = {
       {"rows", {{{"epoch", 3}, {"elastic", true}, {"started", 1764440000}, {"note", "a\nb"}}}}};
   EXPECT_EQ(run({"diag"}).out,

@@ -8,7 +8,7 @@
 # shellcheck source=tests/e2e/flextrain_lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/flextrain_lib.sh"
 
-flextrain_cluster "$(flextrain_conf Gate=none RemainingTimeGuard=no)" --gpus 1
+flextrain_cluster "$(flextrain_conf Gate=none RemainingTimeGuard=no MetricsPort=6823)" --gpus 1
 eval "$(vc env)"
 prepare_training alice
 
@@ -29,6 +29,31 @@ test_diag() {
     assert_le "$(diag "$key")" 1e10 "$key"
   done
   echo "# ticks: p50 $(diag tick_p50_seconds) s, p99 $(diag tick_p99_seconds) s, longest $(diag tick_max_seconds) s; slowest RPC: $(diag rpc_slowest) $(diag rpc_slowest_seconds) s; slurmctld: $(diag memory_bytes) bytes"
+}
+
+# get_metrics NODE [METHOD PATH]: the whole answer.
+get_metrics() {
+  vc exec "$1" bash -c 'exec 3<>/dev/tcp/127.0.0.1/6823; printf "%s %s HTTP/1.1\r\nHost: ctl\r\n\r\n" "$0" "$1" >&3; timeout 30 cat <&3' "${2:-GET}" "${3:-/metrics}"
+}
+metric() { get_metrics ctl | awk -v n="$1" '$1 == n { print $2 }'; }
+metric_is() { [ "$(metric "$1")" = "$2" ]; }
+counted() { [ "$(metric "$1")" -ge 1 ]; }
+
+test_metrics() {
+  local text
+  common_job alice grown >/dev/null
+  wait_for 30 "the growth is counted" counted 'flextrain_scalings_total{kind="grow",outcome="done"}'
+  wait_for 30 "no GPU is idle" metric_is flextrain_idle_gpus "$(sflex_rows alice idle | jq -s 'map(.idle) | add')"
+  text=$(get_metrics ctl)
+  assert_contains "$text" "HTTP/1.1 200 OK"
+  assert_contains "$text" "application/openmetrics-text; version=1.0.0; charset=utf-8"
+  assert_eq "# EOF" "$(tail -n 1 <<<"$text")" "the last line"
+  assert_eq 1 "$(metric flextrain_elastic_jobs)" "elastic jobs"
+  assert_eq "$(companions | wc -l)" "$(metric flextrain_companions)" "companions"
+  assert_eq 0 "$(metric flextrain_watchdog_tripped)" "watchdog"
+  assert_contains "$(user alice sflex metrics)" "flextrain_elastic_jobs 1"
+  assert_contains "$(get_metrics ctl GET /v1/query)" "HTTP/1.1 404"
+  assert_contains "$(get_metrics ctl POST)" "HTTP/1.1 405"
 }
 
 test_pause() {
@@ -84,6 +109,7 @@ test_starts_switched_off() {
 }
 
 e2e_case "sflex diag shows how the controller is" test_diag
+e2e_case "/metrics serves Prometheus" test_metrics
 e2e_case "sflex pause and resume" test_pause
 e2e_case "the database is deleted under a grown job" test_database
 e2e_case "slurmctld starts with Enabled=no" test_starts_switched_off
