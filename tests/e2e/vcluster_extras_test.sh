@@ -25,6 +25,22 @@ test_accounting() {
 refused_by_qos() { [ "$(vc exec ctl squeue -h -j "$1" -o %r)" = QOSGrpGRES ]; }
 sacct_knows() { [[ $(vc exec ctl sacct -X -n -P -o State -j "$1") == CANCELLED* ]]; }
 
+# The command that docs/scheduling.md names, as it is printed there, and what the simulator makes of
+# a real sacct's lines.
+test_simulate() {
+  local command job csv=$VC_ROOT/replay.csv
+  command=$(sed -n '/^sacct -a /,/month.txt$/p' "$E2E_REPO/docs/scheduling.md" | sed 's/ > month.txt$//')
+  assert_contains "$command" AllocTRES
+  job=$(submit bob -N 2 --gpus-per-node=2 -t 5 -o /dev/null --wrap 'sleep 3')
+  wait_job "$job" COMPLETED 60
+  wait_for 30 "sacct knows that it ended" sacct_shows "$job" COMPLETED
+  vc exec ctl bash -c "$command" >"$VC_ROOT/month.txt" || fail "sacct refuses the documented command"
+  assert_contains "$("$E2E_BUILD/bin/sflex" simulate "$VC_ROOT/month.txt" --nodes 2x2 --sizes any --users bob \
+    --policies none -q --csv "$csv")" "1 elastic and "
+  assert_contains "$(cat "$csv")" "none,1,0,4,2x2,1,"
+}
+sacct_shows() { [[ $(vc exec ctl sacct -X -n -P -o State,End -j "$1") == "$2|"2* ]]; }
+
 offset_of() { # SECONDS WORD…: how far the clock that this prints is from the true one, in minutes
   local there
   there=$("$@" date +%s) && echo $(((there - EPOCHSECONDS + (there < EPOCHSECONDS ? -30 : 30)) / 60))
@@ -104,6 +120,7 @@ test_nothing_left() {
 }
 
 e2e_case "accounting: accounts and a QOS limit are enforced" test_accounting
+e2e_case "sflex simulate reads what sacct prints" test_simulate
 e2e_case "clocks of daemons and jobs move" test_clocks
 e2e_case "a disk is filled, emptied, read-only" test_disk
 e2e_case "the network is cut without a word, and mended" test_cut
