@@ -197,7 +197,7 @@ class Reclaimer {
       room.add(node, -view.gpus);
       if (room.fits()) {
         std::erase_if(chosen, [&](const Candidate& other) {
-          return other.companion->candidate.companion->view.job_id == view.job_id;
+          return other.companion->view.job_id == candidate.companion->view.job_id;
         });
       } else {
         room.add(node, view.gpus);
