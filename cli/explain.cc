@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "cli/explain_words.h"
 #include "cli/formula.h"
 #include "cli/time_spec.h"
 #include "cli/values.h"
@@ -12,91 +13,6 @@ namespace flextrain::cli {
 namespace {
 
 std::string gpus(int64_t count) { return fmt::format("{} GPU{}", count, count == 1 ? "" : "s"); }
-
-// What each rule of policy/ asks for. An unknown one (of a newer controller) is simply not told.
-std::string rule_text(const std::string& rule) {
-  static const std::map<std::string, std::string> kRules = {
-      {"gate",
-       "a growth must pay for its pause before GPUs are likely to be wanted back: the probability "
-       "of that, from the arrivals of late, must exceed the threshold"},
-      {"best-entry",
-       "the fastest entry of the scale table that fits the idle GPUs; no gate is set"},
-      {"guard", "the time saved over the rest of the run must exceed the pause of the switch"},
-      {"quiet-hours", "nobody grows in the hours of QuietHours"},
-      {"scalings-per-hour", "no job switches more often within an hour than MaxScalingsPerHour"},
-      {"user-cap", "the jobs of a user hold UserMaxExpandedGPUs beyond their bases at most"},
-      {"account-cap",
-       "the jobs of an account hold AccountMaxExpandedGPUs beyond their bases at most"},
-      {"idle-reserve", "the share IdleReserve of what no base and no other job holds stays idle"},
-      {"queue-not-empty", "nobody grows while a job waits for GPUs"},
-      {"at-max", "no growth beyond the user's --elastic-max and the site's MaxGrowth"},
-      {"no-table", "without a scale table it is not known what more GPUs would bring"},
-      {"no-idle", "a companion must fit on idle GPUs of a node, at most one per node"},
-      {"no-entry", "only entries of the scale table are taken, and only faster ones"},
-      {"not-steady", "a job is left alone while it starts or switches"},
-      {"cooldown", "after a switch a job is left alone for CooldownSeconds"},
-      {"failure-pause",
-       "after a failed switch a job is left alone for RetryAfterFailureSeconds, doubled each time"},
-      {"reclaim",
-       "a waiting job that fits once expanded GPUs come back gets them, in the order of Victims; "
-       "nobody drops below its base"},
-      {"not-enough", "where expanded GPUs would not suffice nothing is taken back"},
-      {"switch-under-way", "jobs that are switching are asked when they have settled"},
-  };
-  const auto found = kRules.find(rule);
-  return found == kRules.end() ? "" : found->second;
-}
-
-std::string symbol_text(const std::string& symbol, const std::string& kind) {
-  const bool growth = kind == "grow" || kind == "refuse";
-  static const std::map<std::string, std::string> kGrowth = {
-      {"held", "GPUs that the job holds"},
-      {"base", "GPUs of its base, the guaranteed minimum"},
-      {"max", "the most it may hold"},
-      {"waiting", "jobs that wait for GPUs"},
-      {"other_waiting", "jobs pending for other reasons (held, limits), which do not count"},
-      {"idle", "idle GPUs that fit its companions"},
-      {"N", "GPUs of the entry chosen"},
-      {"v_now", "tokens per second now, by the scale table"},
-      {"v_new", "tokens per second of the entry"},
-      {"S", "speed-up, v_new / v_now"},
-      {"O", "seconds that the switch costs"},
-      {"O_measured", "1: measured by the agent, 0: assumed"},
-      {"lambda", "arrivals per second that would take the GPUs back: not fitting the margin"},
-      {"margin", "GPUs idle after the growth"},
-      {"E", "seconds that the growth saves on average"},
-      {"O_d", "seconds that the later shrink costs"},
-      {"arrivals", "arrivals counted"},
-      {"T", "seconds over which they are counted"},
-      {"P", "probability that the growth pays"},
-      {"P_th", "the threshold, GateProbability"},
-      {"R", "seconds that the job still runs at its present speed"},
-      {"saved", "seconds saved over the rest of the run"},
-      {"since_failure", "seconds since the last failed switch"},
-      {"pause", "seconds to wait after it"},
-      {"failures", "failed switches in a row"},
-      {"since_switch", "seconds since the last switch"},
-      {"cooldown", "CooldownSeconds"},
-      {"scalings", "its switches within the last hour"},
-      {"most_scalings", "MaxScalingsPerHour"},
-      {"left", "GPUs that the cap leaves"},
-  };
-  static const std::map<std::string, std::string> kReclaim = {
-      {"N", "GPUs that the waiting job needs"},
-      {"n", "on at least so many nodes"},
-      {"g", "GPUs per node, 0 = any spread"},
-      {"I", "GPUs that are idle for it or coming back"},
-      {"F", "GPUs given back"},
-      {"E", "expanded GPUs that could be taken back for it"},
-      {"S", "gain of the job that gives back: its speed over that of its base"},
-      {"held", "GPUs that it held"},
-      {"base", "GPUs of its base, the guaranteed minimum"},
-      {"busy", "expanded GPUs of jobs that are switching"},
-  };
-  const auto& table = growth ? kGrowth : kReclaim;
-  const auto found = table.find(symbol);
-  return found == table.end() ? "" : found->second;
-}
 
 std::string title(const Json& row) {
   const std::string kind = text_of(row, "kind");
@@ -145,11 +61,54 @@ std::string inputs_part(const Json& row, const std::map<std::string, double>& in
   for (const auto& [symbol, value] : inputs) width = std::max(width, symbol.size());
   std::string out = "\nInputs\n";
   for (const auto& [symbol, value] : inputs) {
-    std::string line =
-        fmt::format("  {:<{}}  {:>12}  {}", printable(symbol), width, number_text(value, 6),
-                    symbol_text(symbol, text_of(row, "kind")));
+    const std::string meaning = symbol_text(row, symbol), source = symbol_source(row, symbol);
+    std::string line = fmt::format("  {:<{}}  {:>12}  {}", printable(symbol), width,
+                                   number_text(value, 6), meaning);
+    if (!source.empty()) line += fmt::format("{}[{}]", meaning.empty() ? "" : " ", source);
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
+  }
+  return out;
+}
+
+// What else could have been: entries of the scale table, or jobs that could give GPUs back.
+std::string alternatives_part(const Json& row) {
+  const Json &entries = member(row, "entries"), &victims = member(row, "victims");
+  std::string out;
+  if (entries.is_array() && !entries.empty()) {
+    const bool net = text_of(row, "gate") == "net-benefit";
+    const bool gated = text_of(row, "gate") != "none";
+    const std::string value = !gated ? "" : net ? "E, s" : "P";
+    out += fmt::format("\nAlternatives\n  {:>5}  {:>10}  {:>7}  {:>10}  {:>10}  {}\n", "GPUs",
+                       "Tokens/s", "Speedup", "Saved, s", value, "Outcome");
+    for (const Json& entry : entries) {
+      const bool weighed = member(entry, "saved").is_number();
+      std::string line = fmt::format(
+          "  {:>5}  {:>10}  {:>6.2f}x  {:>10}  {:>10}  {}", int_of(entry, "gpus"),
+          number_text(double_of(entry, "tokens_per_second"), 6), double_of(entry, "speedup"),
+          weighed ? number_text(double_of(entry, "saved"), 6) : "-",
+          weighed && gated ? number_text(double_of(entry, "value"), 4)
+          : gated          ? "-"
+                           : "",
+          alternative_text(text_of(entry, "refused_by")));
+      out += line + '\n';
+    }
+    out += "  by the scale table (`sflex table`), each weighed alone with the numbers above\n";
+  }
+  if (victims.is_array() && !victims.empty()) {
+    out += fmt::format("\nAlternatives\n  {:>8}  {:>8}  {:>6}  {}\n", "JobID", "Expanded", "Gives",
+                       "Outcome");
+    for (const Json& victim : victims) {
+      const bool spared = member(victim, "spared") == true;
+      const int64_t gives = int_of(victim, "gives");
+      out += fmt::format("  {:>8}  {:>8}  {:>6}  {}\n", int_of(victim, "job_id"),
+                         int_of(victim, "expanded"), gives,
+                         member(victim, "switching") == true ? "is switching: not asked"
+                         : gives > 0                         ? "gives back"
+                         : spared                            ? "spared: about to end, or in a save"
+                                                             : "not needed, or not enough");
+    }
+    out += "  in the order in which they are asked; GPUs on nodes that the waiting job can use\n";
   }
   return out;
 }
@@ -228,6 +187,7 @@ std::string explain_decision(const Json& row) {
   out += fmt::format("\nRule\n  {}{}{}\n", printable(rule), meaning.empty() ? "" : ": ", meaning);
   out += formula_part(row, inputs);
   out += inputs_part(row, inputs);
+  out += alternatives_part(row);
   out += action_part(row);
   out += outcome_part(row);
   return out;

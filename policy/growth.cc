@@ -18,11 +18,12 @@ namespace {
 class Grower {
  public:
   Grower(const Snapshot& snapshot, const Parameters& parameters, const NodeIndex& nodes,
-         std::vector<int>& taken)
+         std::vector<int>& taken, const Probes& probes)
       : snapshot_(snapshot),
         parameters_(parameters),
         nodes_(nodes),
         taken_(taken),
+        probes_(probes),
         barred_(nodes.size(), 0),
         quiet_(parameters.quiet_hours.contains(snapshot.now + snapshot.local_offset_seconds)),
         caps_(snapshot, parameters) {
@@ -103,6 +104,7 @@ class Grower {
     facts.last_switch_time = static_cast<double>(job.last_switch_time);
     facts.last_failure_time = static_cast<double>(job.last_failure_time);
     facts.failures = job.failures;
+    if (probes_.growth) probes_.growth(job, pool, facts);
     return judge_growth(parameters_, pool, facts,
                         [&](int margin) { return snapshot_.forecast.rate(margin); });
   }
@@ -311,6 +313,7 @@ class Grower {
   const Parameters& parameters_;
   const NodeIndex& nodes_;
   std::vector<int>& taken_;  // by node
+  const Probes& probes_;
   int taken_gpus_ = 0;
   std::vector<int> barred_;  // by node: the round in which it was
   int round_ = 0;
@@ -322,14 +325,14 @@ class Grower {
 
 std::vector<Decision> grow(const Snapshot& snapshot, const Parameters& parameters,
                            const NodeIndex& nodes, const std::set<uint32_t>& busy,
-                           std::vector<int>& taken) {
+                           std::vector<int>& taken, const Probes& probes) {
   std::vector<const ElasticJobView*> order;
   for (const ElasticJobView& job : snapshot.elastic)
     if (busy.count(job.job_id) == 0) order.push_back(&job);
   std::sort(order.begin(), order.end(), [](const ElasticJobView* a, const ElasticJobView* b) {
     return a->held_gpus != b->held_gpus ? a->held_gpus < b->held_gpus : a->job_id < b->job_id;
   });
-  Grower grower(snapshot, parameters, nodes, taken);
+  Grower grower(snapshot, parameters, nodes, taken, probes);
   std::vector<Decision> growths, refusals;
   for (const ElasticJobView* job : order) {
     Decision decision = grower.decide(*job);

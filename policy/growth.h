@@ -7,6 +7,7 @@
 
 #include "policy/node_index.h"
 #include "policy/policy.h"
+#include "policy/probes.h"
 
 namespace flextrain::policy {
 
@@ -15,6 +16,6 @@ namespace flextrain::policy {
 // added.
 std::vector<Decision> grow(const Snapshot& snapshot, const Parameters& parameters,
                            const NodeIndex& nodes, const std::set<uint32_t>& busy,
-                           std::vector<int>& taken);
+                           std::vector<int>& taken, const Probes& probes);
 
 }  // namespace flextrain::policy

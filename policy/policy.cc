@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "policy/growth.h"
 #include "policy/node_index.h"
+#include "policy/probes.h"
 #include "policy/reclaim.h"
 
 namespace flextrain::policy {
@@ -40,13 +41,19 @@ Result<Parameters> parse_preset(std::string_view text) {
 }
 
 std::vector<Decision> decide(const Snapshot& snapshot, const Parameters& parameters) {
+  return decide_probed(snapshot, parameters, {});
+}
+
+std::vector<Decision> decide_probed(const Snapshot& snapshot, const Parameters& parameters,
+                                    const Probes& probes) {
   const NodeIndex nodes(snapshot, parameters);
-  ReclaimOutcome reclaimed = reclaim(snapshot, parameters, nodes);
+  ReclaimOutcome reclaimed = reclaim(snapshot, parameters, nodes, probes);
   std::vector<Decision> decisions = std::move(reclaimed.decisions);
   std::set<uint32_t> busy;
   for (const Decision& decision : decisions)
     if (decision.kind == DecisionKind::kShrink) busy.insert(decision.job_id);
-  const std::vector<Decision> growths = grow(snapshot, parameters, nodes, busy, reclaimed.taken);
+  const std::vector<Decision> growths =
+      grow(snapshot, parameters, nodes, busy, reclaimed.taken, probes);
   decisions.insert(decisions.end(), growths.begin(), growths.end());
   return decisions;
 }

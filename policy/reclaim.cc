@@ -123,11 +123,13 @@ struct Candidate {  // a companion that could go back for the job at hand
 
 class Reclaimer {
  public:
-  Reclaimer(const Snapshot& snapshot, const Parameters& parameters, const NodeIndex& nodes)
+  Reclaimer(const Snapshot& snapshot, const Parameters& parameters, const NodeIndex& nodes,
+            const Probes& probes)
       : snapshot_(snapshot),
         depth_(waiting_depth(snapshot, parameters)),
         parameters_(parameters),
         nodes_(nodes),
+        probes_(probes),
         freed_(nodes.size(), 0),
         taken_(nodes.size(), 0) {
     for (const ElasticJobView& job : snapshot.elastic) {
@@ -207,12 +209,16 @@ class Reclaimer {
 
   void serve(const WaitingJob& job, std::vector<Decision>& decisions) {
     const Ceiling& most = ceiling_of(job);
-    if (!Room::fits(job, most.nodes, most.gpus)) return refuse(job, most, decisions);
+    if (!Room::fits(job, most.nodes, most.gpus)) {
+      if (probes_.reclaim) show_victims(job);
+      return refuse(job, most, decisions);
+    }
     Room room = free_for(job);
     if (room.fits()) {
       room.occupy(taken_);
       return ceilings_.clear();
     }
+    if (probes_.reclaim) show_victims(job);
     const std::vector<char> usable = usable_nodes(job);
     const int idle = room.total();
     std::vector<VictimFacts> facts = victim_facts(usable);
@@ -224,6 +230,13 @@ class Reclaimer {
     give_back(job, idle, order, chosen);
     free_for(job).occupy(taken_);
     ceilings_.clear();
+  }
+
+  void show_victims(const WaitingJob& job) const {
+    std::vector<VictimFacts> facts = victim_facts(usable_nodes(job));
+    const int need = std::max(1, needed_gpus(job) - free_for(job).total());
+    const std::vector<size_t> order = victim_order(parameters_.victims, facts, need);
+    probes_.reclaim(job, facts, order);
   }
 
   // What all victims together could free for every job that can use the same nodes and wants as
@@ -423,6 +436,7 @@ class Reclaimer {
   const size_t depth_;
   const Parameters& parameters_;
   const NodeIndex& nodes_;
+  const Probes& probes_;
   std::vector<Victim> victims_;     // by job id
   std::vector<Held> switching_;     // companions of jobs in a switch
   std::vector<int> freed_, taken_;  // by node
@@ -432,8 +446,8 @@ class Reclaimer {
 }  // namespace
 
 ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters,
-                       const NodeIndex& nodes) {
-  return Reclaimer(snapshot, parameters, nodes).run();
+                       const NodeIndex& nodes, const Probes& probes) {
+  return Reclaimer(snapshot, parameters, nodes, probes).run();
 }
 
 }  // namespace flextrain::policy

@@ -7,6 +7,7 @@
 
 #include "policy/node_index.h"
 #include "policy/policy.h"
+#include "policy/probes.h"
 
 namespace flextrain::policy {
 
@@ -16,6 +17,6 @@ struct ReclaimOutcome {
   std::vector<int> taken;  // by node of the index
 };
 ReclaimOutcome reclaim(const Snapshot& snapshot, const Parameters& parameters,
-                       const NodeIndex& nodes);
+                       const NodeIndex& nodes, const Probes& probes = {});
 
 }  // namespace flextrain::policy

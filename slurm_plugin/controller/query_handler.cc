@@ -10,6 +10,7 @@
 #include "base/json_number.h"
 #include "slurm_plugin/controller/snapshot.h"
 #include "slurm_plugin/controller/table_view.h"
+#include "slurm_plugin/controller/weighed.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -126,9 +127,12 @@ class Answer {
       if (scaling.decision_id == row.id) json["scaling"] = scaling_json(scaling);
     }
     json["snapshot"] = nullptr;
-    if (caller_.admin && row.snapshot_id != 0) {
+    if (row.snapshot_id != 0) {
       auto snapshot = queries_.snapshot(row.snapshot_id);
-      if (snapshot.ok()) json["snapshot"] = std::move(snapshot).value();
+      if (snapshot.ok()) {
+        json.update(weighed_json(row, *snapshot, caller_.admin));
+        if (caller_.admin) json["snapshot"] = std::move(snapshot).value();
+      }
     }
     return Json::array({std::move(json)});
   }

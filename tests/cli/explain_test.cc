@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "cli/explain_words.h"
+
 namespace flextrain::cli {
 namespace {
 
@@ -102,11 +104,110 @@ TEST(Explain, Abort) {
   EXPECT_THAT(text, HasSubstr("keeps its place in the queue"));
 }
 
+TEST(Explain, AlternativesAndWhereTheNumbersComeFrom) {
+  Json row = gate_refusal();
+  row["gate"] = "break-even";
+  row["forecast"] = "thinned";
+  row["remaining_source"] = "limit";
+  row["inputs"]["R"] = 5000;
+  row["inputs"]["O_measured"] = 0;
+  row["entries"] = {
+      {{"gpus", 8},
+       {"tokens_per_second", 1850.0},
+       {"speedup", 1.85},
+       {"refused_by", "not-best"},
+       {"saved", 2297.3},
+       {"value", 0.61}},
+      {{"gpus", 12},
+       {"tokens_per_second", 2650.0},
+       {"speedup", 2.65},
+       {"refused_by", "gate"},
+       {"saved", 3113.2},
+       {"value", 0.59534}},
+      {{"gpus", 16}, {"tokens_per_second", 3420.0}, {"speedup", 3.42}, {"refused_by", "no-idle"}}};
+  std::string text = explain_decision(row);
+  EXPECT_THAT(text, HasSubstr("[DefaultOverheadSeconds in flextrain.conf]"));
+  EXPECT_THAT(text, HasSubstr("[Forecast=thinned, from the controller's record of submissions]"));
+  EXPECT_THAT(text, HasSubstr("[the job's time limit]"));
+  EXPECT_THAT(text,
+              HasSubstr("   12        2650    2.65x      3113.2      0.5953  not likely enough "
+                        "to pay\n"));
+  EXPECT_THAT(text,
+              HasSubstr("   16        3420    3.42x           -           -  more than is idle "
+                        "for it\n"));
+  row["inputs"]["O_measured"] = 1;
+  row["gate"] = "none";
+  row["entries"][1]["refused_by"] = "a-newer-rule";
+  text = explain_decision(row);
+  EXPECT_THAT(text, HasSubstr("[measured by its agent]"));
+  EXPECT_THAT(text, HasSubstr("a-newer-rule\n"));
+  // Every symbol of the policy has a meaning and a source.
+  for (const char* symbol : {"held",
+                             "base",
+                             "max",
+                             "waiting",
+                             "other_waiting",
+                             "idle",
+                             "N",
+                             "v_now",
+                             "v_new",
+                             "S",
+                             "O",
+                             "lambda",
+                             "margin",
+                             "E",
+                             "O_d",
+                             "arrivals",
+                             "T",
+                             "P",
+                             "P_th",
+                             "R",
+                             "saved",
+                             "since_failure",
+                             "pause",
+                             "failures",
+                             "since_switch",
+                             "cooldown",
+                             "scalings",
+                             "most_scalings",
+                             "left"}) {
+    EXPECT_NE(symbol_text(row, symbol), "") << symbol;
+    EXPECT_NE(symbol_source(row, symbol), "") << symbol;
+  }
+  row["kind"] = "shrink";
+  for (const char* symbol : {"N", "n", "g", "I", "F", "E", "S", "held", "base", "busy"}) {
+    EXPECT_NE(symbol_text(row, symbol), "") << symbol;
+    EXPECT_NE(symbol_source(row, symbol), "") << symbol;
+  }
+}
+
+TEST(Explain, WhoElseCouldHaveGiven) {
+  const Json row = {{"id", 43},
+                    {"job_id", 7},
+                    {"for_job", 50},
+                    {"kind", "shrink"},
+                    {"rule", "reclaim"},
+                    {"from_gpus", 12},
+                    {"to_gpus", 4},
+                    {"victims",
+                     {{{"job_id", 7}, {"expanded", 8}, {"gives", 8}},
+                      {{"job_id", 8}, {"expanded", 16}, {"gives", 0}},
+                      {{"job_id", 9}, {"expanded", 4}, {"gives", 0}, {"spared", true}},
+                      {{"job_id", 10}, {"expanded", 4}, {"gives", 0}, {"switching", true}}}}};
+  const std::string text = explain_decision(row);
+  EXPECT_THAT(text, HasSubstr("         7         8       8  gives back\n"));
+  EXPECT_THAT(text, HasSubstr("         8        16       0  not needed, or not enough\n"));
+  EXPECT_THAT(text, HasSubstr("spared: about to end, or in a save\n"));
+  EXPECT_THAT(text, HasSubstr("is switching: not asked\n"));
+}
+
 TEST(Explain, SurvivesWhatItDoesNotKnow) {
   Json row = gate_refusal();
   row["rule"] = "a-newer-rule";
   row["formula"] = "something ~ new";
   row["inputs"]["Q\x1b"] = 5;
+  row["entries"] = {5, {{"gpus", "many"}, {"refused_by", "\x1b"}}};
+  row["victims"] = {nullptr, {{"job_id", "x"}, {"spared", 7}}};
   const std::string text = explain_decision(row);
   EXPECT_THAT(text, HasSubstr("a-newer-rule\n"));
   EXPECT_THAT(text, HasSubstr("something ~ new"));

@@ -87,6 +87,31 @@ TEST_F(QueryTest, DecisionsAndTheirExplanationBelongToTheOwner) {
   EXPECT_THAT(ask("decisions", 1001, {{"kind", "grow"}}).value(), SizeIs(1));
 }
 
+TEST_F(QueryTest, AnExplanationShowsWhatElseCouldHaveBeen) {
+  const Json grow = ask("decisions", 1001, {{"kind", "grow"}}).value()[0];
+  const Json explained = ask("explain", 1001, {{"id", grow.at("id")}}).value()[0];
+  const Json& entries = explained.at("entries");
+  ASSERT_THAT(entries, SizeIs(2)) << "16 and 24 GPUs";
+  EXPECT_EQ(entries[0].at("refused_by"), "not-best");
+  EXPECT_EQ(entries[1].at("refused_by"), "");
+  EXPECT_EQ(entries[1].at("gpus"), 24);
+  EXPECT_DOUBLE_EQ(entries[1].at("speedup"), 3);
+  EXPECT_EQ(explained.at("gate"), "none");
+  EXPECT_EQ(explained.at("remaining_source"), "age");
+  EXPECT_FALSE(explained.contains("victims"));
+  // Whose GPUs others could have is not the owner's to know.
+  rig.submit(3003, 8, 1, false);
+  rig.step(1);
+  const Json shrink = ask("decisions", 1001, {{"kind", "shrink"}}).value()[0];
+  const Json by_id = {{"id", shrink.at("id")}};
+  EXPECT_FALSE(ask("explain", 1001, by_id).value()[0].contains("victims"));
+  const Json victims = ask("explain", 0, by_id, true).value()[0].at("victims");
+  ASSERT_THAT(victims, SizeIs(1));
+  EXPECT_EQ(victims[0].at("job_id"), a);
+  EXPECT_EQ(victims[0].at("expanded"), 16);
+  EXPECT_EQ(victims[0].at("gives"), 8);
+}
+
 TEST_F(QueryTest, TableAndCompanionsBelongToTheOwner) {
   const Json job = {{"job", {a}}};
   const Json table = ask("table", 1001, job).value();
