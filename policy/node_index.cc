@@ -22,38 +22,41 @@ NodeIndex::NodeIndex(const Snapshot& snapshot, const Parameters& parameters) {
     note(offers, offers_, snapshot.waiting[i].offers);
     note(nodes, nodes_, snapshot.waiting[i].usable_nodes);
   }
+  // Numbers in the order of appearance first; once all names are known, in theirs.
   size_t near = 0;
   const auto add = [&](std::string_view name) {
-    if (find_near(name, near)) return;
-    const auto [at, inserted] = numbers_.try_emplace(name, static_cast<int>(names_.size()));
-    if (inserted) names_.push_back(name);
-    near = static_cast<size_t>(at->second) + 1;
-  };
-  for (const auto* list : offers)
-    for (const NodeOffer& offer : *list) add(offer.node);
-  for (const auto* list : nodes)
-    for (const std::string& node : *list) add(node);
-  for (const ElasticJobView& job : snapshot.elastic) {
-    for (const CompanionView& companion : job.companions) add(companion.node);
-    for (const std::string& node : job.own_nodes) add(node);
-  }
-  std::sort(names_.begin(), names_.end());
-  for (size_t i = 0; i < names_.size(); ++i) numbers_[names_[i]] = static_cast<int>(i);
-  near = 0;
-  const auto number_near = [&](std::string_view name) {
-    if (!find_near(name, near)) near = static_cast<size_t>(number(name)) + 1;
+    if (!find_near(name, near)) {
+      const auto [at, inserted] = numbers_.try_emplace(name, static_cast<int>(names_.size()));
+      if (inserted) names_.push_back(name);
+      near = static_cast<size_t>(at->second) + 1;
+    }
     return static_cast<int>(near) - 1;
   };
   for (const auto* list : offers) {
     auto& made = offers_[list->identity()];
     made.reserve(list->size());
-    for (const NodeOffer& offer : *list) made.push_back({number_near(offer.node), offer.gpus});
+    for (const NodeOffer& offer : *list) made.push_back({add(offer.node), offer.gpus});
   }
   for (const auto* list : nodes) {
     auto& made = nodes_[list->identity()];
     made.reserve(list->size());
-    for (const std::string& node : *list) made.push_back(number_near(node));
+    for (const std::string& node : *list) made.push_back(add(node));
   }
+  for (const ElasticJobView& job : snapshot.elastic) {
+    for (const CompanionView& companion : job.companions) add(companion.node);
+    for (const std::string& node : job.own_nodes) add(node);
+  }
+  std::sort(names_.begin(), names_.end());
+  std::vector<int> sorted(names_.size());
+  for (size_t i = 0; i < names_.size(); ++i) {
+    int& number = numbers_[names_[i]];
+    sorted[static_cast<size_t>(number)] = static_cast<int>(i);
+    number = static_cast<int>(i);
+  }
+  for (auto& [identity, made] : offers_)
+    for (IndexedOffer& offer : made) offer.node = sorted[static_cast<size_t>(offer.node)];
+  for (auto& [identity, made] : nodes_)
+    for (int& node : made) node = sorted[static_cast<size_t>(node)];
 }
 
 // Lists name their nodes in about the same order: a few comparisons from the last one on are

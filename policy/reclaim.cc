@@ -9,8 +9,10 @@
 #include "policy/reclaim.h"
 
 #include <algorithm>
+#include <climits>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -49,6 +51,12 @@ class Room {
     count += gpus;
     total_ += gpus;
     count_node(count, 1);
+  }
+  // The same places for a job that wants as many GPUs per node.
+  Room of(const WaitingJob& job) const {
+    Room room = *this;
+    room.job_ = &job;
+    return room;
   }
   bool fits() const { return fits(*job_, nodes_, gpus_); }
   // With `nodes` that have enough GPUs per node for the job, and so many GPUs there.
@@ -161,26 +169,38 @@ class Reclaimer {
   }
 
  private:
+  // The nodes of all jobs with the same two lists.
+  struct Places {
+    std::vector<int> idle;     // by node; kNowhere where the job cannot run
+    std::vector<char> usable;  // companions there count for it
+  };
+  static constexpr int kNowhere = INT_MIN / 2;
+
+  const Places& places_of(const WaitingJob& job) const {
+    const auto [at, inserted] =
+        places_.try_emplace({job.offers.identity(), job.usable_nodes.identity()});
+    Places& places = at->second;
+    if (!inserted) return places;
+    places.idle.assign(nodes_.size(), kNowhere);
+    places.usable.assign(nodes_.size(), 0);
+    for (const int node : nodes_.nodes(job.usable_nodes)) {
+      places.idle[static_cast<size_t>(node)] = 0;
+      places.usable[static_cast<size_t>(node)] = 1;
+    }
+    for (const IndexedOffer& offer : nodes_.offers(job.offers)) {
+      int& idle = places.idle[static_cast<size_t>(offer.node)];
+      idle = std::max(idle, offer.gpus);
+    }
+    return places;
+  }
+
   // Free for `job`: its idle offers and what is coming back on nodes it can use, less what earlier
   // jobs take.
   Room free_for(const WaitingJob& job) const {
-    std::vector<int> free(nodes_.size(), 0);
-    std::vector<char> counts(nodes_.size(), 0);
-    for (const int node : nodes_.nodes(job.usable_nodes)) counts[static_cast<size_t>(node)] = 1;
-    for (const IndexedOffer& offer : nodes_.offers(job.offers)) {
-      int& count = free[static_cast<size_t>(offer.node)];
-      count = std::max(count, offer.gpus);
-      counts[static_cast<size_t>(offer.node)] = 1;
-    }
+    std::vector<int> free = places_of(job).idle;
     for (size_t node = 0; node < free.size(); ++node)
-      if (counts[node] != 0) free[node] = std::max(0, free[node] + freed_[node] - taken_[node]);
+      free[node] = std::max(0, free[node] + freed_[node] - taken_[node]);
     return {job, std::move(free)};
-  }
-
-  std::vector<char> usable_nodes(const WaitingJob& job) const {
-    std::vector<char> usable(nodes_.size(), 0);
-    for (const int node : nodes_.nodes(job.usable_nodes)) usable[static_cast<size_t>(node)] = 1;
-    return usable;
   }
 
   // Removes what `job` does not need from the victims of rank `first_rank` and later: the last
@@ -213,13 +233,13 @@ class Reclaimer {
       if (probes_.reclaim) show_victims(job);
       return refuse(job, most, decisions);
     }
-    Room room = free_for(job);
+    Room room = most.free->of(job);
     if (room.fits()) {
       room.occupy(taken_);
       return ceilings_.clear();
     }
     if (probes_.reclaim) show_victims(job);
-    const std::vector<char> usable = usable_nodes(job);
+    const std::vector<char>& usable = places_of(job).usable;
     const int idle = room.total();
     std::vector<VictimFacts> facts = victim_facts(usable);
     const int need = std::max(1, needed_gpus(job) - idle);
@@ -233,7 +253,7 @@ class Reclaimer {
   }
 
   void show_victims(const WaitingJob& job) const {
-    std::vector<VictimFacts> facts = victim_facts(usable_nodes(job));
+    std::vector<VictimFacts> facts = victim_facts(places_of(job).usable);
     const int need = std::max(1, needed_gpus(job) - free_for(job).total());
     const std::vector<size_t> order = victim_order(parameters_.victims, facts, need);
     probes_.reclaim(job, facts, order);
@@ -245,6 +265,7 @@ class Reclaimer {
     int idle = 0, reclaimable = 0, busy = 0;  // GPUs; busy: of jobs in a switch
     int nodes = 0, gpus = 0;                  // Room::fits(), without the busy ones
     int nodes_with_busy = 0, gpus_with_busy = 0;
+    std::optional<Room> free;  // as free_for() says
   };
   using Shape = std::tuple<const void*, const void*, int>;
 
@@ -255,8 +276,9 @@ class Reclaimer {
     Ceiling& most = at->second;
     if (!inserted) return most;
     Room room = free_for(job);
+    most.free = room;
     most.idle = room.total();
-    const std::vector<char> usable = usable_nodes(job);
+    const std::vector<char>& usable = places_of(job).usable;
     const auto add = [&](const Held& held, int& sum) {
       if (usable[static_cast<size_t>(held.node)] == 0) return;
       room.add(held.node, held.view.gpus);
@@ -357,6 +379,7 @@ class Reclaimer {
                          {"I", idle},
                          {"S", victim.gain}};
       std::erase_if(chosen, [&](const Candidate& c) { return c.rank == rank; });
+      if (chosen.empty()) return;
       Room room = free_for(job);
       for (const Candidate& candidate : chosen) give(room, candidate);
       prune(room, chosen, rank + 1);
@@ -441,6 +464,7 @@ class Reclaimer {
   std::vector<Held> switching_;     // companions of jobs in a switch
   std::vector<int> freed_, taken_;  // by node
   std::map<Shape, Ceiling> ceilings_;
+  mutable std::map<std::pair<const void*, const void*>, Places> places_;
 };
 
 }  // namespace

@@ -2,11 +2,16 @@
 #include "policy/victims.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "base/text.h"
 
 namespace flextrain::policy {
+namespace {
+
+constexpr int kMostExpanded = (1 << 30) - 1;  // GPUs
+
+}  // namespace
 
 std::string_view victim_rule_name(VictimRule rule) {
   return rule == VictimRule::kMostExpanded ? "most-expanded" : "smallest-sufficient";
@@ -30,19 +35,23 @@ std::vector<size_t> victim_order(VictimRule rule, std::vector<VictimFacts>& vict
   for (const VictimFacts& victim : victims) others += victim.spared ? 0 : victim.expanded;
   if (others < need)
     for (VictimFacts& victim : victims) victim.spared = false;
-  std::vector<size_t> order(victims.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t left, size_t right) {
-    const VictimFacts &a = victims[left], &b = victims[right];
-    if (a.spared != b.spared) return b.spared;
-    const bool sufficient = rule == VictimRule::kSmallestSufficient;
-    const bool a_covers = sufficient && a.expanded >= need;
-    const bool b_covers = sufficient && b.expanded >= need;
-    if (a_covers != b_covers) return a_covers;
-    if (a.expanded != b.expanded)
-      return a_covers ? a.expanded < b.expanded : a.expanded > b.expanded;
-    return a.id < b.id;
-  });
+  // One number per victim: sorting those is several times as fast as asking for each pair.
+  const bool sufficient = rule == VictimRule::kSmallestSufficient;
+  std::vector<std::pair<uint64_t, size_t>> keys;
+  keys.reserve(victims.size());
+  for (size_t at = 0; at < victims.size(); ++at) {
+    const VictimFacts& victim = victims[at];
+    const bool covers = sufficient && victim.expanded >= need;
+    const auto expanded = static_cast<uint32_t>(std::clamp(victim.expanded, 0, kMostExpanded));
+    uint64_t key = victim.spared ? 2 : 0;  // the others first
+    key += covers ? 0 : 1;                 // who covers it alone first, the smallest of them
+    key = key << 30 | (covers ? expanded : kMostExpanded - expanded);
+    keys.emplace_back(key << 32 | victim.id, at);
+  }
+  std::sort(keys.begin(), keys.end());
+  std::vector<size_t> order;
+  order.reserve(keys.size());
+  for (const auto& [key, at] : keys) order.push_back(at);
   return order;
 }
 

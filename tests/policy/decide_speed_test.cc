@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // decide() runs inside slurmctld at every tick: at 1,000 nodes, 200 elastic and 10,000 waiting jobs
-// it takes 1 to 8 ms (bench/decide_bench); above 20 ms something is wrong. The processor time of
+// it takes 1 to 5 ms (bench/decide_bench); above 20 ms something is wrong. The processor time of
 // the fastest round counts, so that a loaded machine does not fail it.
 #include <gtest/gtest.h>
 
