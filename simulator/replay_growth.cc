@@ -64,12 +64,12 @@ void Replay::fill(policy::PoolFacts pool) {
       const Running& running = *candidate.running;
       const double speed =
           candidate.target == nullptr ? running.speed : candidate.target->tokens_per_second;
+      const int holds = held(candidate);
       // The next entry only.
-      const auto entry =
-          std::find_if(running.table->begin(), running.table->end(),
-                       [&](const auto& larger) { return larger.gpus > held(candidate); });
+      const auto entry = std::find_if(running.table->begin(), running.table->end(),
+                                      [&](const auto& larger) { return larger.gpus > holds; });
       if (entry == running.table->end()) continue;
-      const int more = entry->gpus - held(candidate);
+      const int more = entry->gpus - holds;
       if (more > idle || entry->gpus > options_.policy.max_growth * running.base ||
           more > caps.left(user_of(running), account_of(running)).gpus)
         continue;
