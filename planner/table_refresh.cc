@@ -76,8 +76,10 @@ RemeasureDecision when_to_remeasure(const ScaleTable& table, const RemeasureStat
   if (measured != nullptr && state.step_seconds_now > 0 && measured->step_seconds > 0 &&
       std::abs(state.step_seconds_now - measured->step_seconds) >
           tolerance * measured->step_seconds) {
-    decision.reason = fmt::format("steps take {:.4g} s, the profile has {:.4g} s",
-                                  state.step_seconds_now, measured->step_seconds);
+    decision.drifted = true;
+    decision.reason =
+        fmt::format("the entry of {} GPUs is stale: steps take {:.4g} s, the profile has {:.4g} s",
+                    table.measured_gpus, state.step_seconds_now, measured->step_seconds);
   } else if (contradictory(table)) {
     decision.reason = table.note.empty() ? "no larger size is kept" : table.note;
   } else {

@@ -42,6 +42,7 @@ struct RemeasureState {
 struct RemeasureDecision {
   bool now = false;
   int64_t in_steps = -1;  // else: ask again in so many steps, -1 = only when something changes
+  bool drifted = false;   // because steps take another time than the table's entry
   std::string reason;
 };
 // When to take the profile again: when steps take another time than the profile's, and when the

@@ -239,6 +239,7 @@ TEST(TableRefresh, ATableThatKeepsNothingSaysSoAndIsMeasuredAgain) {
   EXPECT_EQ(when_to_remeasure(table, {10, 1, 0}).in_steps, 40);
   const RemeasureDecision due = when_to_remeasure(table, {50, 1, 0});
   EXPECT_TRUE(due.now);
+  EXPECT_FALSE(due.drifted);
   EXPECT_EQ(due.reason, table.note);
   // In vain three times: four times the pause.
   EXPECT_EQ(when_to_remeasure(table, {100, 3, 0}).in_steps, 100);
@@ -248,7 +249,9 @@ TEST(TableRefresh, DriftOfTheOwnStepAsksForAProfile) {
   const ScaleTable table = small_table();
   EXPECT_TRUE(table_note(table.entries, 2).empty());
   EXPECT_EQ(when_to_remeasure(table, {1000, 1, 1.05}).in_steps, -1);
-  EXPECT_TRUE(when_to_remeasure(table, {1000, 1, 1.3}).now);
+  const RemeasureDecision drift = when_to_remeasure(table, {1000, 1, 1.3});
+  EXPECT_TRUE(drift.now && drift.drifted);
+  EXPECT_EQ(drift.reason, "the entry of 2 GPUs is stale: steps take 1.3 s, the profile has 1 s");
   EXPECT_FALSE(when_to_remeasure(table, {20, 1, 1.3}).now);
 }
 

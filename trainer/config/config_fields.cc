@@ -123,12 +123,14 @@ std::vector<ConfigField> config_fields(TrainConfig& c) {
 
       {"output", "dir", &c.output_dir},
       {"output", "profile_steps", &c.profile_steps, 0, 1 << 20},
+      {"output", "step_window", &c.step_window, 3, 1 << 20},
       {"output", "trace", &c.trace},
       {"output", "min_step_seconds", &c.min_step_seconds, 0, 3600},
 
       {"injection", "slow_layer", &c.slow_layer, -1, 10001},
       {"injection", "slow_factor", &c.slow_factor, 1, 1000},
       {"injection", "layer_seconds", &c.layer_seconds, 0, 60},
+      {"injection", "slow_from_step", &c.slow_from_step, 1, 1e12},
       {"injection", "hold_dir", &c.hold_dir},
       {"injection", "save_seconds", &c.save_seconds, 0, 3600},
       {"injection", "init_seconds", &c.init_seconds, 0, 3600},

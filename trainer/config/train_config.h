@@ -77,6 +77,7 @@ struct TrainConfig {
   // [output]
   std::string output_dir = ".";  // metrics.jsonl, trace.json, profile.json
   int64_t profile_steps = 3;     // steps after the first that are profiled, 0 = off
+  int64_t step_window = 200;     // steps whose median is compared with the profile, and kept
   bool trace = true;
   double min_step_seconds = 0;  // paces steps to at least this wall time (tests and demos)
   // Test hook: layer `slow_layer` takes `slow_factor` times as long (injection, no effect on
@@ -86,6 +87,7 @@ struct TrainConfig {
   // Every layer takes at least so long per micro-batch forward, twice that backward, asleep: stands
   // in for a device on machines whose ranks share cores (no effect on values).
   double layer_seconds = 0;
+  int64_t slow_from_step = 1;  // the two above begin with this step, the first one is 1
   // Points where a fault test stops the training (run/hold_point.h); "" = none.
   std::string hold_dir;
   // A save, and the start up to the sign "init", take at least so long: for tests that must hit

@@ -60,6 +60,8 @@ struct TraceEvent {
   planner::Action action;
   int chunk_layers = 0;
   double begin = 0, end = 0;
+  // Bytes in use on this rank (trainer/engine/action_memory.h).
+  int64_t memory_before = 0, memory_after = 0;
 };
 
 class Engine {

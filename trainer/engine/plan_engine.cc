@@ -51,6 +51,23 @@ Status PlanEngine::open() {
 }
 
 void PlanEngine::make_profiler() {
+  // What a slot has room for is the planner's business too: predict() (planner/predict.cc).
+  std::vector<ChunkBytes> chunks;
+  for (const RankChunk& chunk : layout_.chunks) {
+    ChunkBytes& bytes = chunks.emplace_back();
+    bytes.slot = 2 * executor_->hop_bytes();
+    for (const planner::LayerId layer : chunk.layers) {
+      const ChunkExecutor::LayerNeeds needs = executor_->needs_of(layer);
+      int64_t again = 0;
+      if (plan_.recompute[static_cast<size_t>(layer)] == planner::Recompute::kSelective)
+        again = needs.selective_bytes;
+      if (plan_.recompute[static_cast<size_t>(layer)] == planner::Recompute::kFull)
+        again = needs.activation_bytes - std::min(needs.activation_bytes, executor_->hop_bytes());
+      bytes.slot += needs.activation_bytes - again;
+      bytes.workspace += again + (layout_.split_backward ? needs.kept_bytes : 0);
+    }
+  }
+  action_memory_ = action_memory(layout_, chunks, static_bytes());
   profiler_ = std::make_unique<StepProfiler>(*backend_, num_layers(config_.model),
                                              layout_.actions.size() + 2, config_.slow_layer,
                                              config_.slow_factor, config_.layer_seconds);
@@ -91,7 +108,7 @@ Status PlanEngine::load_batch(GlobalBatch& batch, const BatchSource& data, bool 
 
 Result<StepResult> PlanEngine::train_step(int64_t step, int64_t consumed_samples,
                                           const BatchSource& data, bool flag, bool profile) {
-  profiler_->begin_step(profile);
+  profiler_->begin_step(profile, step + 1 >= config_.slow_from_step);
   RETURN_IF_ERROR(load_batch(batch_, data, false, consumed_samples, config_.global_batch));
   StepResult result;
   ASSIGN_OR_RETURN(result.any_flag, compute_gradients(step, flag));
@@ -151,11 +168,12 @@ Result<bool> PlanEngine::compute_gradients(int64_t step, bool flag) {
 }
 
 Result<int64_t> PlanEngine::run_actions() {
-  for (const RankAction& action : layout_.actions) RETURN_IF_ERROR(run_action(action));
+  for (size_t i = 0; i < layout_.actions.size(); ++i)
+    RETURN_IF_ERROR(run_action(layout_.actions[i], action_memory_[i]));
   return executor_->finish_gradients();
 }
 
-Status PlanEngine::run_action(const RankAction& resolved) {
+Status PlanEngine::run_action(const RankAction& resolved, const ActionMemory& memory) {
   const planner::Action& a = resolved.action;
   const double begun = profiler_->now();
   const int64_t first_sample =
@@ -197,7 +215,8 @@ Status PlanEngine::run_action(const RankAction& resolved) {
       return {};
   }
   profiler_->end_action(
-      a, static_cast<int>(layout_.chunks[static_cast<size_t>(a.chunk)].layers.size()), begun);
+      a, static_cast<int>(layout_.chunks[static_cast<size_t>(a.chunk)].layers.size()), begun,
+      memory);
   const bool sends = a.kind == ActionKind::kSendForward || a.kind == ActionKind::kSendBackward;
   if (resolved.peer_rank >= 0 && resolved.peer_rank != world_.rank()) {
     profiler_->end_message(sends ? world_.rank() : resolved.peer_rank,
@@ -213,7 +232,7 @@ Status PlanEngine::reduce_gradients() {
   const double begun = profiler_->now();
   RETURN_IF_ERROR(reducer_.reduce(store_.layers()));
   profiler_->end_action({ActionKind::kReduce, 0, 0, -1, 0},
-                        static_cast<int>(store_.layers().size()), begun);
+                        static_cast<int>(store_.layers().size()), begun, all_free());
   return {};
 }
 
@@ -253,7 +272,7 @@ void PlanEngine::update_weights(int64_t consumed_samples, double grad_norm) {
                       layer.gradients.slice(p.offset, p.size), params);
     }
   profiler_->end_action({ActionKind::kStep, 0, 0, -1, 0}, static_cast<int>(store_.layers().size()),
-                        begun);
+                        begun, all_free());
 }
 
 Result<double> PlanEngine::evaluate(const BatchSource& data, int sequences) {

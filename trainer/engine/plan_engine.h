@@ -65,7 +65,8 @@ class PlanEngine final : public Engine {
 
   // The actions up to the reduction; the worst fold status.
   Result<int64_t> run_actions();
-  Status run_action(const RankAction& resolved);
+  Status run_action(const RankAction& resolved, const ActionMemory& memory);
+  ActionMemory all_free() const { return {static_bytes(), static_bytes()}; }
   // Repeats run_actions() until no rank saturates; ORs the flags.
   Result<bool> compute_gradients(int64_t step, bool flag);
   Status reduce_gradients();
@@ -83,6 +84,7 @@ class PlanEngine final : public Engine {
   std::unique_ptr<ChunkExecutor> executor_;
   GradientReducer reducer_;
   std::unique_ptr<StepProfiler> profiler_;
+  std::vector<ActionMemory> action_memory_;  // of layout_.actions
   GlobalBatch batch_, eval_batch_;
   // [global_batch losses, again per MTP depth | one norm per parameter of the model]
   std::vector<double> slots_;

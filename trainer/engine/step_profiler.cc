@@ -18,8 +18,9 @@ StepProfiler::StepProfiler(Backend& backend, int layers, size_t events, int slow
   step_.messages.reserve(events);
 }
 
-void StepProfiler::begin_step(bool record) {
+void StepProfiler::begin_step(bool record, bool slowed) {
   record_ = record;
+  slowed_ = slowed;
   step_begin_ = backend_.clock_seconds();
   restart_step();
 }
@@ -58,8 +59,8 @@ void StepProfiler::add_step() {
 }
 
 void StepProfiler::end_layer(planner::LayerId layer, Part part, double seconds) {
-  double spent = std::max(seconds, layer_seconds_);
-  if (layer == slow_layer_) spent *= slow_factor_;
+  double spent = slowed_ ? std::max(seconds, layer_seconds_) : seconds;
+  if (slowed_ && layer == slow_layer_) spent *= slow_factor_;
   if (spent > seconds) backend_.pause(spent - seconds);
   if (record_) step_.layers[static_cast<size_t>(layer)].add(part, spent);
 }
@@ -68,10 +69,13 @@ void StepProfiler::note_selective(planner::LayerId layer, double seconds) {
   if (record_) step_.layers[static_cast<size_t>(layer)].add(Part::kSelective, seconds);
 }
 
-void StepProfiler::end_action(const planner::Action& action, int chunk_layers, double begun) {
+void StepProfiler::end_action(const planner::Action& action, int chunk_layers, double begun,
+                              const ActionMemory& memory) {
   if (!record_) return;
   const double end = now();
-  if (trace_.size() < trace_.capacity()) trace_.push_back({action, chunk_layers, begun, end});
+  if (trace_.size() < trace_.capacity()) {
+    trace_.push_back({action, chunk_layers, begun, end, memory.before, memory.after});
+  }
   const double spent = end - begun;
   switch (action.kind) {
     case planner::ActionKind::kReduce:

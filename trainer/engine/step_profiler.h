@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "planner/plan.h"
 #include "trainer/backend/backend.h"
+#include "trainer/engine/action_memory.h"
 #include "trainer/engine/engine.h"
 
 namespace flextrain::trainer {
@@ -21,7 +22,8 @@ class StepProfiler {
   StepProfiler(Backend& backend, int layers, size_t events, int slow_layer, double slow_factor,
                double layer_seconds = 0);
 
-  void begin_step(bool record);
+  // `slowed`: whether the injected delays apply.
+  void begin_step(bool record, bool slowed);
   // Forgets the steps measured so far.
   void restart() { total_ = empty_; }
   // Drops what the step has recorded so far (it is done again).
@@ -37,7 +39,8 @@ class StepProfiler {
   void note_selective(planner::LayerId layer, double seconds);
   // Around an action, in seconds since the step began.
   double now() const { return backend_.clock_seconds() - step_begin_; }
-  void end_action(const planner::Action& action, int chunk_layers, double begun);
+  void end_action(const planner::Action& action, int chunk_layers, double begun,
+                  const ActionMemory& memory);
   // Of a Send or Recv besides: which message it was, by the ranks it joined and its tag.
   void end_message(int from, int to, int tag, double begun);
   // Of the gradients, which count with the optimiser: both stream through what a rank holds.
@@ -75,7 +78,7 @@ class StepProfiler {
   Backend& backend_;
   int slow_layer_;
   double slow_factor_, layer_seconds_;
-  bool record_ = false;
+  bool record_ = false, slowed_ = true;
   double step_begin_ = 0;
   Measured step_, total_, empty_;
   std::vector<TraceEvent> trace_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // flextrain-trainer bench: times steps without touching checkpoints or metrics.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -33,13 +34,26 @@ double median(std::vector<double>& seconds) {
   return seconds.empty() ? 0 : seconds[seconds.size() / 2];
 }
 
+// Where the median of what the samples come from lies with 95 % confidence: between the two order
+// statistics that a fair coin's tosses leave out (the sign test's interval).
+struct Interval {
+  double low = 0, median = 0, high = 0;
+};
+Interval median_interval(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  const auto out = static_cast<size_t>(std::max(0.0, std::floor((n - 1.96 * std::sqrt(n)) / 2)));
+  return {values[out], values[values.size() / 2], values[values.size() - 1 - out]};
+}
+
 struct Timing {
-  std::vector<double> plain, profiled;  // seconds of steps, ascending
+  std::vector<double> plain, profiled;  // seconds of steps; equal places make a pair
   int64_t tokens = 0;
   planner::StepProfile profile;
 };
 
-// Steps of one layout, by turns with and without the profiler, so that both see the same machine.
+// Steps of one layout, in pairs with and without the profiler, first the one, then the other, so
+// that both see the same machine.
 Result<Timing> time_steps(Communicator& world, const Session& session, const planner::Plan& plan,
                           int steps) {
   Result<std::unique_ptr<Engine>> made = make_engine(session.config, plan, world);
@@ -49,7 +63,8 @@ Result<Timing> time_steps(Communicator& world, const Session& session, const pla
   Timing timing;
   // One step more: the first one warms caches up and is not counted.
   for (int step = 0; step <= 2 * steps; ++step) {
-    const bool profile = step > 0 && step % 2 == 0;
+    // Without, with; with, without; …
+    const bool profile = step > 0 && (step - 1) / 2 % 2 != (step - 1) % 2;
     const Stopwatch watch;
     const int64_t consumed = int64_t{step} * session.config.global_batch;
     const Result<StepResult> result =
@@ -95,7 +110,11 @@ Status compare(Communicator& world, const Session& session, const planner::StepP
 Status bench(Communicator& world, const BenchOptions& options) {
   ASSIGN_OR_RETURN(const Session session, open_session(world, options.train, ControlDir("")));
   ASSIGN_OR_RETURN(Timing timing, time_steps(world, session, session.plan, options.steps));
-  const double typical = median(timing.plain), profiled = median(timing.profiled);
+  std::vector<double> cost;  // percent
+  for (size_t pair = 0; pair < timing.plain.size(); ++pair) {
+    cost.push_back(100 * (timing.profiled[pair] / timing.plain[pair] - 1));
+  }
+  const double typical = median(timing.plain);
   if (world.rank() == 0) {
     const double rate = static_cast<double>(timing.tokens) / typical;
     fmt::print("{}\n", planner::plan_summary(session.plan));
@@ -103,8 +122,9 @@ Status bench(Communicator& world, const BenchOptions& options) {
                timing.plain.front(), timing.plain.back(), timing.plain.size());
     fmt::print("tokens/s: {:.0f}\n", rate);
     fmt::print("model GFLOP/s: {:.1f}\n", rate * flops_per_token(session.config.model) / 1e9);
-    fmt::print("with the profiler: median {:.4f}, {:+.2f} %\n", profiled,
-               100 * (profiled / typical - 1));
+    const Interval dearer = median_interval(std::move(cost));
+    fmt::print("with the profiler: {:+.2f} % (95 %: {:+.2f} to {:+.2f}, {} pairs of steps)\n",
+               dearer.median, dearer.low, dearer.high, timing.plain.size());
   }
   if (!options.compare) return {};
   return compare(world, session, timing.profile, options.steps);

@@ -40,7 +40,16 @@ std::string trace_rows(const planner::Plan& plan, int rank, const std::vector<Tr
                       {"chunk", action.chunk},
                       {"layers", event.chunk_layers},
                       {"peer", action.peer},
-                      {"slot", action.slot}}}});
+                      {"slot", action.slot},
+                      {"memory_before", event.memory_before},
+                      {"memory_after", event.memory_after}}}});
+    // A curve above the rows, one per rank.
+    rows.push_back({{"name", fmt::format("memory of rank {}, MB", rank)},
+                    {"ph", "C"},
+                    {"ts", event.end * 1e6},
+                    {"pid", at.pipeline},
+                    {"tid", rank},
+                    {"args", {{"in use", static_cast<double>(event.memory_after) / 1e6}}}});
   }
   return rows.dump();
 }

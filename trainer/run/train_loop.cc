@@ -17,9 +17,7 @@ namespace {
 constexpr double kReportPause = 1.0;  // seconds between looks for the agent's bounds
 constexpr int kSaveTries = 3;         // of a state that nothing comes after
 constexpr std::chrono::seconds kSavePause{1};
-// A size's step time is the median of so many steps, the table is old when it is so far off.
-constexpr size_t kWindow = 200;
-constexpr double kDrift = 0.25;
+constexpr double kDrift = 0.25;  // the table is old when steps are so far off
 }  // namespace
 
 TrainLoop::TrainLoop(Communicator& world, const Session& session, Engine& engine,
@@ -269,7 +267,7 @@ void TrainLoop::report_profile() {
 }
 
 void TrainLoop::note_window() {
-  const auto middle = window_.begin() + kWindow / 2;
+  const auto middle = window_.begin() + static_cast<std::ptrdiff_t>(window_.size() / 2);
   std::nth_element(window_.begin(), middle, window_.end());
   remeasure_.step_seconds_now = *middle;
   window_.clear();
@@ -289,12 +287,14 @@ void TrainLoop::note_step_seconds(double seconds) {
   }
   ++remeasure_.steps_since_profile;
   window_.push_back(seconds);
-  if (window_.size() == kWindow) note_window();
+  if (std::ssize(window_) >= config_.step_window) note_window();
   if (!table_.has_value() || unreported_profile_.has_value()) return;
   const planner::RemeasureDecision decision =
       planner::when_to_remeasure(*table_, remeasure_, kDrift);
   if (!decision.now) return;
   log_info("the profile is taken again: {}", decision.reason);
+  // What earlier windows had is as old as the profile.
+  if (decision.drifted) best_median_ = 0;
   wants_profile_ = true;
   ++remeasure_.profiles_taken;
   remeasure_.steps_since_profile = 0;

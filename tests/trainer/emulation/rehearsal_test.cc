@@ -106,6 +106,40 @@ TEST(Prediction, CountsTheCopiesOfSharedMatrices) {
   }
 }
 
+// The memory of the actions, the planner's prediction and what the engine takes of its device are
+// one: on one chunk a rank they differ by scratch alone.
+TEST(Prediction, OfMemoryIsWhatTheActionsHold) {
+  const TrainConfig config = rehearsed_job(6, 8, 1024);
+  const ClusterProfile cluster;
+  for (const char* schedule : {"1f1b", "gpipe", "memory-min", "zb-1p"}) {
+    for (const auto again :
+         {planner::Recompute::kNone, planner::Recompute::kSelective, planner::Recompute::kFull}) {
+      const planner::Plan plan = rehearsed_plan(config, {3, 1, 1, schedule, again});
+      const auto run = rehearse(config, plan, cluster, {1, 1});
+      ASSERT_TRUE(run.ok()) << run.status().to_string();
+      const auto prediction = planner::predict(run->profile, {}, plan);
+      ASSERT_TRUE(prediction.ok()) << prediction.status().to_string();
+      int64_t peak = 0, free = 0;
+      for (const auto& trace : run->traces) {
+        for (const TraceEvent& event : trace) peak = std::max(peak, event.memory_after);
+        free = std::max(free, trace.back().memory_after);
+      }
+      EXPECT_EQ(free, run->peak_static_bytes);
+      EXPECT_LE(peak, run->peak_device_bytes);
+      EXPECT_LE(peak, prediction->peak_memory_bytes);
+      // Scratch at most: of a block, of an end, of a gradient, of one layer's recomputation.
+      int64_t working = 0, gradient = 0, again_bytes = 0;
+      for (const planner::LayerProfile& layer : run->profile.layers) {
+        working = std::max(working, layer.working_bytes);
+        gradient = std::max(gradient, layer.gradient_scratch_bytes);
+        again_bytes = std::max(again_bytes, layer.activation_bytes);
+      }
+      const int64_t scratch = 2 * working + gradient + again_bytes;
+      EXPECT_GE(peak, prediction->peak_memory_bytes - scratch) << planner::plan_summary(plan);
+    }
+  }
+}
+
 TEST(Rehearsal, IsTheSameEveryTimeAndAnotherBySeed) {
   const TrainConfig config = rehearsed_job(8, 16, 2048);
   const planner::Plan plan = rehearsed_plan(config, {4, 2, 1, "1f1b"});

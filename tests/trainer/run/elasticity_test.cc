@@ -125,6 +125,22 @@ TEST_F(TrainerTest, AgentContract) {
   }
   EXPECT_EQ(events.size(), 2u);
   EXPECT_GE(events[0], 24);  // 12 forwards, 12 backwards and more
+  // What is in use: more between a Forward and its Backward, at the end what is held all the time.
+  std::map<int, int64_t> begins, peak, last;
+  for (const Json& event : (*trace)["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const int rank = event["tid"];
+    const int64_t before = event["args"]["memory_before"], after = event["args"]["memory_after"];
+    if (!begins.contains(rank)) begins[rank] = before;
+    EXPECT_TRUE(!last.contains(rank) || last[rank] == before);
+    last[rank] = after;
+    peak[rank] = std::max(peak[rank], after);
+  }
+  for (const int rank : {0, 1}) {
+    EXPECT_GT(begins[rank], 0);
+    EXPECT_EQ(last[rank], begins[rank]);
+    EXPECT_GT(peak[rank], begins[rank]);
+  }
 }
 
 TEST_F(TrainerTest, ReshardShowsAndRecordsTheMapping) {
