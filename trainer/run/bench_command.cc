@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
+#include <string>
 #include <vector>
 
 #include "base/log.h"
@@ -46,8 +48,20 @@ Interval median_interval(std::vector<double> values) {
   return {values[out], values[values.size() / 2], values[values.size() - 1 - out]};
 }
 
+// By how many percent the second of each pair is above the first.
+std::string dearer(const std::vector<double>& plain, const std::vector<double>& profiled) {
+  std::vector<double> percent;
+  for (size_t pair = 0; pair < plain.size(); ++pair) {
+    if (plain[pair] > 0) percent.push_back(100 * (profiled[pair] / plain[pair] - 1));
+  }
+  if (percent.empty()) return "unknown";
+  const Interval of = median_interval(std::move(percent));
+  return fmt::format("{:+.2f} % (95 %: {:+.2f} to {:+.2f})", of.median, of.low, of.high);
+}
+
 struct Timing {
-  std::vector<double> plain, profiled;  // seconds of steps; equal places make a pair
+  std::vector<double> plain, profiled;          // seconds of steps; equal places make a pair
+  std::vector<double> plain_cpu, profiled_cpu;  // of this rank's processor, whoever else used it
   int64_t tokens = 0;
   planner::StepProfile profile;
 };
@@ -66,6 +80,7 @@ Result<Timing> time_steps(Communicator& world, const Session& session, const pla
     // Without, with; with, without; …
     const bool profile = step > 0 && (step - 1) / 2 % 2 != (step - 1) % 2;
     const Stopwatch watch;
+    const std::clock_t cpu = std::clock();
     const int64_t consumed = int64_t{step} * session.config.global_batch;
     const Result<StepResult> result =
         engine.train_step(step, consumed, session.dataset, false, profile);
@@ -74,7 +89,10 @@ Result<Timing> time_steps(Communicator& world, const Session& session, const pla
       abort_world(kExitFailed);
     }
     timing.tokens = result->tokens;
-    if (step > 0) (profile ? timing.profiled : timing.plain).push_back(watch.seconds());
+    if (step == 0) continue;
+    (profile ? timing.profiled : timing.plain).push_back(watch.seconds());
+    (profile ? timing.profiled_cpu : timing.plain_cpu)
+        .push_back(static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC);
   }
   ASSIGN_OR_RETURN(timing.profile, engine.profile());
   return timing;
@@ -110,10 +128,7 @@ Status compare(Communicator& world, const Session& session, const planner::StepP
 Status bench(Communicator& world, const BenchOptions& options) {
   ASSIGN_OR_RETURN(const Session session, open_session(world, options.train, ControlDir("")));
   ASSIGN_OR_RETURN(Timing timing, time_steps(world, session, session.plan, options.steps));
-  std::vector<double> cost;  // percent
-  for (size_t pair = 0; pair < timing.plain.size(); ++pair) {
-    cost.push_back(100 * (timing.profiled[pair] / timing.plain[pair] - 1));
-  }
+  const std::string wall = dearer(timing.plain, timing.profiled);
   const double typical = median(timing.plain);
   if (world.rank() == 0) {
     const double rate = static_cast<double>(timing.tokens) / typical;
@@ -122,9 +137,8 @@ Status bench(Communicator& world, const BenchOptions& options) {
                timing.plain.front(), timing.plain.back(), timing.plain.size());
     fmt::print("tokens/s: {:.0f}\n", rate);
     fmt::print("model GFLOP/s: {:.1f}\n", rate * flops_per_token(session.config.model) / 1e9);
-    const Interval dearer = median_interval(std::move(cost));
-    fmt::print("with the profiler: {:+.2f} % (95 %: {:+.2f} to {:+.2f}, {} pairs of steps)\n",
-               dearer.median, dearer.low, dearer.high, timing.plain.size());
+    fmt::print("with the profiler, {} pairs of steps: {} of wall time, {} of CPU time\n",
+               timing.plain.size(), wall, dearer(timing.plain_cpu, timing.profiled_cpu));
   }
   if (!options.compare) return {};
   return compare(world, session, timing.profile, options.steps);
