@@ -56,6 +56,20 @@ test_metrics() {
   assert_contains "$(get_metrics ctl POST)" "HTTP/1.1 405"
 }
 
+test_explain() {
+  local job id text
+  job=$(common_job alice grown)
+  id=$(sflex_rows alice decisions -j "$job" -k grow | tail -n 1 | jq -r .id)
+  text=$(user alice sflex explain "$id")
+  assert_contains "$text" "Alternatives"
+  assert_contains "$text" "  taken"
+  assert_contains "$text" "[the job's scale table]"
+  assert_contains "$text" "[Slurm's queue]"
+  assert_contains "$(user alice sflex explain --replay "$id" 2>&1)" "only root and SlurmUser"
+  assert_contains "$(user root sflex explain --replay "$id")" "number by number"
+  printf '%s\n' "$text" | sed 's/^/  # /'
+}
+
 test_pause() {
   local job rigid
   job=$(common_job alice grown)
@@ -110,6 +124,7 @@ test_starts_switched_off() {
 
 e2e_case "sflex diag shows how the controller is" test_diag
 e2e_case "/metrics serves Prometheus" test_metrics
+e2e_case "sflex explain shows the alternatives" test_explain
 e2e_case "sflex pause and resume" test_pause
 e2e_case "the database is deleted under a grown job" test_database
 e2e_case "slurmctld starts with Enabled=no" test_starts_switched_off
