@@ -289,8 +289,13 @@ int least_slots(const Plan& plan, const ScheduleShape& shape, int stage) {
     held = later + 1;
   } else if (plan.schedule == "1f1b") {
     held = 2 * int64_t{later} + int64_t{shape.virtual_stages - 1} * shape.stages + 1;
+  } else if (plan.schedule == "zb-1p") {
+    // May hold what interleaved 1F1B's first stage does; what the emptiest holds, as seen.
+    held = 2 * int64_t{shape.stages - 1} + int64_t{shape.virtual_stages - 1} * shape.stages + 1;
+    held = std::max<int64_t>(shape.virtual_stages, std::min(held, all) / 2);
   } else if (plan.schedule == "v-shape") {
-    // All of 2p, or 2m where that is less, on the fullest stage; on the emptiest as seen.
+    // All of 2p, or 2m where that is less, on the fullest stage, seldom less than this on any: what
+    // is given up wrongly would need more than memory-min does.
     held = std::max<int64_t>(2, int64_t{3} * std::min(shape.stages, shape.micro_batches) / 2);
   }
   return static_cast<int>(std::min(held, all));

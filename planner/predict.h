@@ -58,7 +58,7 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
                            const Plan& plan, const PredictOptions& options = {});
 
 // What the fullest rank of a one-pipeline Plan holds at least, without making the schedule: exact
-// for gpipe, 1f1b and memory-min; one micro-batch of each chunk, or plain zb-1p's, for the others.
+// for gpipe, plain 1f1b and memory-min; for zb-1p and v-shape what was seen of many shapes.
 int64_t least_memory_bytes(const StepProfile& profile, const Plan& plan,
                            const PredictOptions& options = {});
 
