@@ -76,11 +76,19 @@ Status EndpointServerImpl::start_all() {
   try {
     core_->workers_running = options.page ? 0 : std::max(1, options.workers);
     for (int i = 0; i < core_->workers_running; ++i) {
-      workers_.emplace_back([core = core_] { core->run_worker(); });
+      workers_.emplace_back([core = core_] {
+        ::pthread_setname_np(::pthread_self(), "fx-endpoint");  // what `top -H` shows
+        core->run_worker();
+      });
     }
-    timer_ = std::thread([core = core_] { core->run_timer(); });
-    loop_ =
-        std::thread([core = core_, daemon = daemon_] { endpoint::run_event_loop(*core, daemon); });
+    timer_ = std::thread([core = core_] {
+      ::pthread_setname_np(::pthread_self(), "fx-endpt-timer");
+      core->run_timer();
+    });
+    loop_ = std::thread([core = core_, daemon = daemon_] {
+      ::pthread_setname_np(::pthread_self(), "fx-endpt-loop");
+      endpoint::run_event_loop(*core, daemon);
+    });
   } catch (const std::exception& error) {
     core_->workers_running = static_cast<int>(workers_.size());
     return unavailable("cannot start the endpoint's threads: {}", error.what());

@@ -101,9 +101,10 @@ class SlurmCluster : public Cluster {
       if (slurm_load_jobs(0, &jobs.message, SHOW_ALL | SHOW_DETAIL) != SLURM_SUCCESS) {
         return failure("reading jobs", slurm_get_errno());
       }
+      UserNames users;
       view.jobs.reserve(jobs->record_count);
       for (uint32_t i = 0; i < jobs->record_count; ++i) {
-        view.jobs.push_back(job_record(jobs->job_array[i], node_names_));
+        view.jobs.push_back(job_record(jobs->job_array[i], node_names_, users));
       }
     }
     {
@@ -138,8 +139,10 @@ class SlurmCluster : public Cluster {
     if (slurm_load_job(&jobs.message, job_id, SHOW_ALL | SHOW_DETAIL) != SLURM_SUCCESS) {
       return failure(fmt::format("reading job {}", job_id), slurm_get_errno());
     }
+    UserNames users;
     for (uint32_t i = 0; i < jobs->record_count; ++i) {  // an array or het job brings several
-      if (jobs->job_array[i].job_id == job_id) return job_record(jobs->job_array[i], node_names_);
+      if (jobs->job_array[i].job_id != job_id) continue;
+      return job_record(jobs->job_array[i], node_names_, users);
     }
     return not_found("job {}: slurmctld does not know it", job_id);
   }

@@ -54,14 +54,13 @@ JobState job_state(uint32_t state) {
   }
 }
 
-std::string user_name(const slurm_job_info_t& job) {
-  if (job.user_name && *job.user_name) return job.user_name;
+std::string system_user_name(uint32_t uid) {
   passwd entry{}, *found = nullptr;
   std::array<char, 4096> buffer{};
-  if (getpwuid_r(job.user_id, &entry, buffer.data(), buffer.size(), &found) == 0 && found) {
+  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found) {
     return found->pw_name;
   }
-  return std::to_string(job.user_id);
+  return std::to_string(uid);
 }
 
 // The job's nodes in the node table's order, which is also that of gres_detail_str; the order of
@@ -107,6 +106,16 @@ int exit_code_of(uint32_t status) {
 
 }  // namespace
 
+UserNames::UserNames() : look_up_(system_user_name) {}
+
+const std::string& UserNames::of(const slurm_job_info_t& job) {
+  const auto [at, inserted] = names_.try_emplace(job.user_id);
+  if (inserted) {
+    at->second = job.user_name && *job.user_name ? job.user_name : look_up_(job.user_id);
+  }
+  return at->second;
+}
+
 std::vector<std::string> expand_hostlist(const char* hosts) {
   std::vector<std::string> names;
   if (!hosts || !*hosts || *hosts == '(') return names;
@@ -138,7 +147,8 @@ bool node_state_usable(uint32_t state) {
   }
 }
 
-JobRecord job_record(const slurm_job_info_t& job, const std::vector<std::string>& node_names) {
+JobRecord job_record(const slurm_job_info_t& job, const std::vector<std::string>& node_names,
+                     UserNames& users) {
   JobRecord record;
   record.job_id = job.job_id;
   record.het_job_id = job.het_job_id;
@@ -146,7 +156,7 @@ JobRecord job_record(const slurm_job_info_t& job, const std::vector<std::string>
   record.user_id = job.user_id;
   record.group_id = job.group_id;
   record.name = text(job.name);
-  record.user_name = user_name(job);
+  record.user_name = users.of(job);
   record.account = text(job.account);
   record.qos = text(job.qos);
   record.partition = text(job.partition);

@@ -2,6 +2,7 @@
 #include "slurm_plugin/controller/controller.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -62,7 +63,7 @@ void Controller::Impl::accept(const protocol::Envelope& request, const protocol:
 
 // The thread keeps its own share of everything: a stop() that gives up waiting leaves nothing
 // dangling.
-void Controller::Impl::launch(void (Impl::*body)()) {
+void Controller::Impl::launch(void (Impl::*body)(), const char* name) {
   {
     std::lock_guard lock(mutex);
     ++running;
@@ -73,7 +74,8 @@ void Controller::Impl::launch(void (Impl::*body)()) {
     impl.changed.notify_all();
   };
   try {
-    threads.emplace_back([self = shared_from_this(), body, ended] {
+    threads.emplace_back([self = shared_from_this(), body, name, ended] {
+      ::pthread_setname_np(::pthread_self(), name);  // what `top -H` shows
       try {
         ((*self).*body)();
       } catch (...) {
@@ -144,9 +146,9 @@ Status Controller::start() {
     impl_->started = true;
   }
   try {
-    impl_->launch(&Impl::monitor);
-    impl_->launch(&Impl::answer_queries);
-    impl_->launch(&Impl::run);
+    impl_->launch(&Impl::monitor, "fx-watchdog");
+    impl_->launch(&Impl::answer_queries, "fx-queries");
+    impl_->launch(&Impl::run, "fx-worker");
   } catch (const std::exception& error) {
     impl_->stopping = true;  // those that run end
     return resource_exhausted("no thread for the controller: {}", error.what());

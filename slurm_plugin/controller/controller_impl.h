@@ -66,7 +66,7 @@ struct Controller::Impl : std::enable_shared_from_this<Controller::Impl> {
   std::string logged_error;
 
   // controller.cc
-  void launch(void (Impl::*body)());
+  void launch(void (Impl::*body)(), const char* name);
   void monitor();
   void accept(const protocol::Envelope& request, const protocol::Caller& caller,
               protocol::ReplyPtr reply);

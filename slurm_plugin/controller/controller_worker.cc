@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "base/file.h"
@@ -20,10 +21,17 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGlanceEvery{500};
 constexpr milliseconds kWakeGivesUp{5000};
 constexpr std::chrono::seconds kFaultPause{10};  // a fault that comes back must not spin
-// A storm of submissions must not make the controller a load of its own: after a round it rests for
-// so many times the round's length, TickSeconds at most (one slow answer of slurmctld must not
-// silence it).
-constexpr int kRestFactor = 4;
+// Neither a storm of submissions nor a long queue may make the controller a load of its own: after
+// a round it rests for so many times the round's length, and for so many times the processor time
+// that it took (2 % of a core), TickSeconds at most (one slow answer of slurmctld must not silence
+// it).
+constexpr int kRestFactor = 4, kRestFactorCpu = 49;
+
+Steady::duration cpu_time_of_this_thread() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 }  // namespace
 
@@ -235,10 +243,13 @@ void Controller::Impl::work() {
       if (engine->wants_tick()) next_tick = std::min(next_tick, now + milliseconds(200));
       next_tick = std::max(next_tick, earliest);
       if (now >= next_tick) {
+        const Steady::duration cpu_before = cpu_time_of_this_thread();
         round();
         const Steady::time_point after = Steady::now();
-        earliest = after + std::min<Steady::duration>(kRestFactor * (after - now),
-                                                      std::chrono::seconds(active.tick_seconds));
+        earliest = after + std::min<Steady::duration>(
+                               std::max(kRestFactor * (after - now),
+                                        kRestFactorCpu * (cpu_time_of_this_thread() - cpu_before)),
+                               std::chrono::seconds(active.tick_seconds));
         next_tick = after + std::chrono::seconds(active.tick_seconds);
         next_glance = after + kGlanceEvery;
         if (waking) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -209,7 +210,12 @@ void Engine::decide_and_act(const ClusterView& view) {
   snapshot.forecast = forecast(snapshot);
   give_up_growths(snapshot);
   std::vector<policy::Decision> decisions;
-  if (config_.enabled) decisions = policy::decide(snapshot, config_.policy);
+  if (config_.enabled) {
+    const auto begin = std::chrono::steady_clock::now();
+    decisions = policy::decide(snapshot, config_.policy);
+    decide_times_.add(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
   // These come first: whoever has one is left out of the others.
   const auto put_first = [&](std::vector<policy::Decision> own) {
     std::erase_if(decisions, [&](const policy::Decision& decision) {
@@ -386,6 +392,7 @@ void Engine::publish(const ClusterView& view) {
                 {"last_error", last_error_},
                 {"last_error_time", last_error_time_}};
   live->counters = counters_;
+  live->diag.update(decide_times_.report("decide"));
   live_ = std::move(live);
 }
 

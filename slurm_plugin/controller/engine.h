@@ -29,6 +29,7 @@
 #include "protocol/endpoint_server.h"
 #include "slurm_plugin/cluster/cluster.h"
 #include "slurm_plugin/controller/controller_config.h"
+#include "slurm_plugin/controller/durations.h"
 #include "slurm_plugin/controller/managed_job.h"
 #include "slurm_plugin/controller/snapshot.h"
 #include "store/store.h"
@@ -214,6 +215,7 @@ class Engine {
   int64_t last_sequence_ = 0;    // of the newest order
   uint32_t newest_job_id_ = 0;
   bool wants_tick_ = false;
+  Durations decide_times_;  // of policy::decide()
   std::string last_error_;
   int64_t last_error_time_ = 0;
   bool first_look_ = true;                        // slurmctld may have lost what the store knows

@@ -61,18 +61,26 @@ NodesForQueue nodes_for(const ClusterView& view, const NodeNeeds& needs, const N
   return {std::move(offers), std::move(usable)};
 }
 
-// Slurm's order among pending jobs: partition tier, priority, then age (slurm.conf(5)).
-std::vector<const JobRecord*> in_queue_order(const ClusterView& view,
-                                             std::vector<const JobRecord*> jobs) {
-  std::map<const JobRecord*, int> tiers;
-  for (const JobRecord* job : jobs) tiers[job] = partition_tier(view, *job);
-  std::stable_sort(jobs.begin(), jobs.end(), [&](const JobRecord* a, const JobRecord* b) {
-    if (tiers[a] != tiers[b]) return tiers[a] > tiers[b];
-    if (a->priority != b->priority) return a->priority > b->priority;
-    if (a->submit_time != b->submit_time) return a->submit_time < b->submit_time;
-    return a->job_id < b->job_id;
-  });
-  return jobs;
+struct Pending {
+  const JobRecord* job;
+  int tier;
+};
+
+// The first `depth` in Slurm's order among pending jobs: partition tier, priority, then age
+// (slurm.conf(5)). Of a long queue only these are put in order.
+void keep_first(std::vector<Pending>& jobs, size_t depth) {
+  const auto before = [](const Pending& a, const Pending& b) {
+    if (a.tier != b.tier) return a.tier > b.tier;
+    if (a.job->priority != b.job->priority) return a.job->priority > b.job->priority;
+    if (a.job->submit_time != b.job->submit_time) return a.job->submit_time < b.job->submit_time;
+    return a.job->job_id < b.job->job_id;
+  };
+  if (jobs.size() > depth) {
+    std::nth_element(jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(depth), jobs.end(),
+                     before);
+    jobs.resize(depth);
+  }
+  std::sort(jobs.begin(), jobs.end(), before);
 }
 
 }  // namespace
@@ -91,19 +99,20 @@ WaitKind classify_waiting(const JobRecord& job, int64_t now) {
 WaitingView waiting_view(const ClusterView& view, const NodeAmounts& taken,
                          const NodeAmounts& promised, size_t depth) {
   WaitingView result;
-  std::vector<const JobRecord*> pending;
+  std::vector<Pending> pending;
+  std::map<std::string_view, int> tiers;  // by the text that names the partitions
   for (const JobRecord& job : view.jobs) {
     const WaitKind kind = classify_waiting(job, view.now);
-    if (kind == WaitKind::kGpus) pending.push_back(&job);
     if (kind == WaitKind::kOther) ++result.other_waiting_gpu_jobs;
+    if (kind != WaitKind::kGpus) continue;
+    auto tier = tiers.find(job.partition);
+    if (tier == tiers.end()) tier = tiers.emplace(job.partition, partition_tier(view, job)).first;
+    pending.push_back({&job, tier->second});
   }
-  pending = in_queue_order(view, std::move(pending));
-  if (pending.size() > depth) {
-    result.more_waiting = static_cast<int>(pending.size() - depth);
-    pending.resize(depth);
-  }
+  if (pending.size() > depth) result.more_waiting = static_cast<int>(pending.size() - depth);
+  keep_first(pending, depth);
   std::map<NodeNeeds, NodesForQueue> known;
-  for (const JobRecord* job : pending) {
+  for (const auto& [job, tier] : pending) {
     policy::WaitingJob waiting;
     waiting.job_id = job->job_id;
     waiting.submit_time = job->submit_time;

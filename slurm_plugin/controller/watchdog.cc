@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <ctime>
 #include <utility>
-#include <vector>
 
 #include "base/log.h"
 
@@ -33,10 +31,7 @@ Watchdog::Span::~Span() {
   const bool late = took > seconds(dog.limit_);
   if (late) dog.trip(took);
   if (dog.running_tick_) {
-    dog.ticks_[dog.ticks_seen_++ % dog.ticks_.size()] = static_cast<float>(took);
-    dog.last_tick_ = took;
-    dog.ticks_sum_ += took;
-    dog.longest_tick_ = std::max(dog.longest_tick_, took);
+    dog.ticks_.add(took);
     if (!late && !dog.reason_.empty() && ++dog.good_ticks_ >= kGoodTicks) {
       dog.reason_.clear();
       dog.line_ =
@@ -113,29 +108,17 @@ std::string Watchdog::reason() const {
 
 Json Watchdog::report() const {
   const std::lock_guard lock(mutex_);
-  std::vector<float> sorted(ticks_.begin(), ticks_.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                                 ticks_seen_, ticks_.size())));
-  std::sort(sorted.begin(), sorted.end());
-  const auto quantile = [&](double share) {
-    if (sorted.empty()) return 0.0;
-    const auto at = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
-    return static_cast<double>(sorted[at]);
-  };
-  return {{"tick_last_seconds", last_tick_},
-          {"tick_p50_seconds", quantile(0.5)},
-          {"tick_p99_seconds", quantile(0.99)},
-          {"tick_max_seconds", longest_tick_},
-          {"tick_sum_seconds", ticks_sum_},
-          {"tick_count", ticks_seen_},
-          {"rpcs", rpcs_},
-          {"rpc_slowest", slowest_rpc_},
-          {"rpc_slowest_seconds", slowest_rpc_seconds_},
-          {"rpc_slowest_time", slowest_rpc_time_},
-          {"running", running_ == nullptr ? std::string()
+  Json report = ticks_.report("tick");
+  report["rpcs"] = rpcs_;
+  report["rpc_slowest"] = slowest_rpc_;
+  report["rpc_slowest_seconds"] = slowest_rpc_seconds_;
+  report["rpc_slowest_time"] = slowest_rpc_time_;
+  report["running"] = running_ == nullptr ? std::string()
                                           : fmt::format("{} for {:.1f} s", running_,
-                                                        seconds(Clock::now() - begin_))},
-          {"watchdog", reason_.empty() ? "ok" : "tripped: " + reason_},
-          {"watchdog_trips", trips_}};
+                                                        seconds(Clock::now() - begin_));
+  report["watchdog"] = reason_.empty() ? "ok" : "tripped: " + reason_;
+  report["watchdog_trips"] = trips_;
+  return report;
 }
 
 }  // namespace flextrain::slurm_plugin

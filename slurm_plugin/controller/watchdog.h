@@ -7,13 +7,13 @@
 // the limit, or until reset(). Thread-safe; the lock is held for some instructions only.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 
 #include "base/json.h"
+#include "slurm_plugin/controller/durations.h"
 
 namespace flextrain::slurm_plugin {
 
@@ -58,9 +58,7 @@ class Watchdog {
   int64_t trips_ = 0;
   std::string line_;  // to be logged once the lock is released
   bool line_is_bad_ = false;
-  std::array<float, 512> ticks_{};  // seconds, a ring
-  size_t ticks_seen_ = 0;
-  double last_tick_ = 0, longest_tick_ = 0, ticks_sum_ = 0;
+  Durations ticks_;
   int64_t rpcs_ = 0;
   const char* slowest_rpc_ = "";
   double slowest_rpc_seconds_ = 0;

@@ -12,6 +12,11 @@ using ::testing::IsEmpty;
 
 char* text(const char* value) { return const_cast<char*>(value); }
 
+JobRecord record_of(const slurm_job_info_t& job, const std::vector<std::string>& node_names = {}) {
+  UserNames users;
+  return job_record(job, node_names, users);
+}
+
 slurm_job_info_t empty_job() {
   slurm_job_info_t job{};
   job.time_limit = NO_VAL;
@@ -63,10 +68,25 @@ TEST(JobStates, AreTold) {
        }) {
     slurm_job_info_t job = empty_job();
     job.job_state = static_cast<uint32_t>(c.slurm);
-    const JobRecord record = job_record(job, {});
+    const JobRecord record = record_of(job);
     EXPECT_EQ(record.state, c.state) << std::hex << c.slurm;
     EXPECT_EQ(record.requeued, c.requeued) << std::hex << c.slurm;
   }
+}
+
+TEST(JobRecordOf, EachUserIsLookedUpOnceInASweep) {
+  std::vector<uint32_t> asked;
+  UserNames names([&](uint32_t uid) {
+    asked.push_back(uid);
+    return "user" + std::to_string(uid);
+  });
+  for (const uint32_t uid : {7u, 8u, 7u, 7u, 8u}) {
+    slurm_job_info_t job = empty_job();
+    job.user_id = uid;
+    job.user_name = nullptr;
+    EXPECT_EQ(job_record(job, {}, names).user_name, "user" + std::to_string(uid));
+  }
+  EXPECT_EQ(asked, (std::vector<uint32_t>{7, 8}));
 }
 
 TEST(JobRecordOf, APendingJob) {
@@ -80,7 +100,7 @@ TEST(JobRecordOf, APendingJob) {
   job.start_time = 1000;
   job.time_limit = 30;
   job.pn_min_memory = 2048 | MEM_PER_CPU;
-  const JobRecord record = job_record(job, {"n1", "n2", "n3", "n4"});
+  const JobRecord record = record_of(job, {"n1", "n2", "n3", "n4"});
   EXPECT_EQ(record.job_id, 7u);
   EXPECT_EQ(record.state_reason, "Resources");
   EXPECT_EQ(record.gpus_requested, 8);
@@ -99,7 +119,7 @@ TEST(JobRecordOf, APendingJob) {
   job.time_limit = INFINITE;
   job.pn_min_memory = 4096;
   job.tres_req_str = text("cpu=2,node=2,gres/gpu=6");
-  const JobRecord other = job_record(job, {});
+  const JobRecord other = record_of(job);
   EXPECT_TRUE(other.held);
   EXPECT_TRUE(other.exclusive);
   EXPECT_EQ(other.time_limit_seconds, 0);
@@ -117,14 +137,14 @@ TEST(JobRecordOf, ARunningJobsGpusStandAtTheRightNodes) {
   char* gres[] = {text("gpu:5(IDX:0-4)"), text("gpu:a100:3(IDX:0-2)")};
   job.gres_detail_cnt = 2;
   job.gres_detail_str = gres;
-  const JobRecord record = job_record(job, {"n10", "n2"});
+  const JobRecord record = record_of(job, {"n10", "n2"});
   EXPECT_THAT(record.nodes, ElementsAre("n10", "n2"));
   EXPECT_EQ(record.gpus_on_node.at("n10"), 5);
   EXPECT_EQ(record.gpus_on_node.at("n2"), 3);
   EXPECT_EQ(record.gpus_allocated, 8);
 
   // A node table that does not know these places: by name, as well as can be.
-  EXPECT_THAT(job_record(job, {}).nodes, ElementsAre("n2", "n10"));
+  EXPECT_THAT(record_of(job).nodes, ElementsAre("n2", "n10"));
 }
 
 TEST(NodeRecordOf, CountsGpusAndMemory) {

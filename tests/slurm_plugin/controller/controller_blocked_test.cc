@@ -69,6 +69,7 @@ TEST_F(BlockedTest, TheWatchdogSpeaksWhileARoundHangsAndIsContentAgain) {
   EXPECT_GE(after.at("rpc_slowest_seconds").get<double>(), 1.0);
   EXPECT_EQ(after.at("rpc_slowest"), "observe");
   EXPECT_GT(after.at("memory_bytes").get<int64_t>(), 1 << 20);
+  EXPECT_GT(after.at("decide_max_seconds").get<double>(), 0);
   for (const char* key : {"tick_last_seconds", "tick_p50_seconds", "tick_p99_seconds",
                           "connections", "message_queue", "query_queue", "waiting_requests"}) {
     EXPECT_TRUE(after.contains(key)) << key;

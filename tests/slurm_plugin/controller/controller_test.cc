@@ -137,6 +137,34 @@ TEST_F(ControllerTest, AFaultBeginsAnewAndEndsNothing) {
   cluster.on_call = nullptr;
 }
 
+// With 10,000 queued jobs a round costs as much processor time as a hundred small ones.
+TEST_F(ControllerTest, CostlyRoundsAreRare) {
+  std::atomic<int> looks{0};
+  cluster.on_call = [&](const char* call) {
+    if (std::string_view(call) != "observe") return;
+    ++looks;
+    const auto used = [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+    };
+    for (const auto begin = used(); used() - begin < milliseconds(50);) {
+    }
+  };
+  const auto begin = Steady::now();
+  start();
+  const auto lasts = [&] { return Steady::now() - begin; };
+  while (lasts() < std::chrono::seconds(6) || (looks < 2 && lasts() < std::chrono::seconds(60))) {
+    controller->wake();
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  controller.reset();
+  cluster.on_call = nullptr;
+  const double seconds = std::chrono::duration<double>(lasts()).count();
+  EXPECT_GE(looks, 2);
+  EXPECT_LE(looks, 1 + seconds / 2.45);
+}
+
 // A slow answer of slurmctld once kept the controller resting four times as long.
 TEST_F(ControllerTest, OneSlowRoundDoesNotSilenceIt) {
   config.tick_seconds = 1;

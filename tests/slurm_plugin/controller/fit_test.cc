@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
+#include <tuple>
 
 #include "protocol/elastic_request.h"
 #include "slurm_plugin/controller/waiting.h"
@@ -227,6 +229,36 @@ TEST_F(FitTest, WaitingJobsComeInSlurmsOrderWithTheirOffers) {
   ASSERT_EQ(head.waiting.size(), 2u);
   EXPECT_EQ(head.waiting[1].job_id, 12u);
   EXPECT_EQ(head.more_waiting, 1);
+}
+
+TEST_F(FitTest, OfALongQueueTheFirstInSlurmsOrder) {
+  view.partitions.push_back(
+      {.name = "high", .up = true, .nodes = {}, .max_time_seconds = 0, .priority_tier = 5});
+  std::mt19937 random(7);
+  for (uint32_t id = 1; id <= 3000; ++id) {
+    JobRecord job = waiting_job(id);
+    if (random() % 40 == 0) job.partition += ",high";
+    job.priority = 1 + random() % 5;
+    job.submit_time = 500 - random() % 100;
+    view.jobs.push_back(job);
+  }
+  std::vector<JobRecord> all = view.jobs;
+  std::sort(all.begin(), all.end(), [](const JobRecord& a, const JobRecord& b) {
+    const auto key = [](const JobRecord& job) {
+      const bool high = job.partition.find("high") != std::string::npos;
+      return std::tuple(high ? 0 : 1, -static_cast<int64_t>(job.priority), job.submit_time,
+                        job.job_id);
+    };
+    return key(a) < key(b);
+  });
+  for (const size_t depth : {1u, 70u, 500u, 3000u, 5000u}) {
+    const WaitingView queue = waiting_view(view, {}, {}, depth);
+    ASSERT_EQ(queue.waiting.size(), std::min<size_t>(depth, 3000));
+    EXPECT_EQ(queue.more_waiting, depth < 3000 ? static_cast<int>(3000 - depth) : 0);
+    for (size_t i = 0; i < queue.waiting.size(); ++i) {
+      ASSERT_EQ(queue.waiting[i].job_id, all[i].job_id) << "place " << i << " of " << depth;
+    }
+  }
 }
 
 TEST_F(FitTest, NodesPlannedForTheQueueAreIdleForTheQueueOnly) {
