@@ -120,6 +120,21 @@ soak_fault() {
 
 ctld_rss() { on ctl sh -c 'awk "/^VmRSS/ { print \$2 }" /proc/$(pgrep -x slurmctld)/status'; }
 
+# keep_evidence USER: what there is to know of a user's job that has not ended, beside the log.
+keep_evidence() {
+  local job=${SOAK_JOB[$1]}
+  {
+    on ctl scontrol show job "$job"
+    on ctl sinfo -R
+    on ctl sinfo -N
+    on ctl sdiag | head -n 20
+    on ctl "$E2E_BUILD/bin/sflex" jobs -a -j "$job"
+  } >"$results.job-$job.txt" 2>&1
+  cp "$VC_ROOT/log/slurmctld.log" "$results.slurmctld.log"
+  cp "$(home "$1")/train/${SOAK_DIR[$1]}/job.log" "$results.job-$job.log"
+  soak_say "  see $results.job-$job.* and $results.slurmctld.log"
+}
+
 # soak MINUTES: false where a job did not end exactly or a GPU leaked.
 soak() {
   local end rss_begin rss_end ctld owner
@@ -153,10 +168,12 @@ soak() {
     [ -z "${SOAK_JOB[$owner]}" ] || {
       SOAK_WRONG=$((SOAK_WRONG + 1))
       soak_say "WRONG: job ${SOAK_JOB[$owner]} of $owner has not ended: $(job_state "${SOAK_JOB[$owner]}")"
+      keep_evidence "$owner"
     }
   done
   wait_until_quiet 60 gpus_agree
-  SOAK_LEAKED=$(($(allocated_gpus) - $(running_gpus)))
+  SOAK_LEAKED=0
+  gpus_agree || SOAK_LEAKED=$(($(allocated_gpus) - $(gpus_of_jobs R,CF,CG,S)))
   check_strays
   rss_end=$(ctld_rss)
   [ "$ctld" = "$(on ctl pgrep -x slurmctld)" ] || rss_end="$rss_end (of a later slurmctld: faults restarted it)"
