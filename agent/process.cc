@@ -7,12 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "base/text.h"
@@ -76,14 +79,57 @@ Result<std::string> find_program(const std::string& name) {
   return not_found("program '{}' is not in PATH", name);
 }
 
-void kill_session(pid_t session) {
+namespace {
+
+// Every process of a session but this one.
+std::vector<pid_t> session_members(pid_t session) {
+  std::vector<pid_t> members;
   std::error_code error;
   std::filesystem::directory_iterator entry("/proc", error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const Result<int64_t> pid = parse_int(entry->path().filename().string());
     if (pid.ok() && *pid != ::getpid() && ::getsid(static_cast<pid_t>(*pid)) == session) {
-      ::kill(static_cast<pid_t>(*pid), SIGKILL);
+      members.push_back(static_cast<pid_t>(*pid));
     }
+  }
+  return members;
+}
+
+// In clock ticks since the boot, field 22 of /proc/PID/stat (proc(5)); nullopt: it has ended.
+std::optional<uint64_t> start_time(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  std::istringstream fields(text.substr(text.rfind(')') + 1));  // the name may hold anything
+  std::string state, skipped;
+  uint64_t start = 0;
+  fields >> state;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  if (!(fields >> start) || state == "Z") return std::nullopt;
+  return start;
+}
+
+}  // namespace
+
+void kill_session(pid_t session) {
+  for (const pid_t pid : session_members(session)) ::kill(pid, SIGKILL);
+}
+
+Stragglers::Stragglers(pid_t session) {
+  for (const pid_t pid : session_members(session)) {
+    if (const auto start = start_time(pid)) members_.push_back({pid, *start});
+  }
+}
+
+bool Stragglers::any() {
+  std::erase_if(members_,
+                [](const Member& member) { return start_time(member.pid) != member.start; });
+  return !members_.empty();
+}
+
+void Stragglers::kill() const {
+  for (const Member& member : members_) {
+    if (start_time(member.pid) == member.start) ::kill(member.pid, SIGKILL);
   }
 }
 
@@ -108,11 +154,13 @@ Process::~Process() {
   kill_session(pid_);
 }
 
-std::optional<int> Process::poll_exit() {
+std::optional<int> Process::poll_exit(std::initializer_list<int> orderly) {
   if (pid_ <= 0) return std::nullopt;
   int status = 0;
   if (::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
-  if (shell_code(status) != 0) kill_session(pid_);
+  if (std::find(orderly.begin(), orderly.end(), shell_code(status)) == orderly.end()) {
+    kill_session(pid_);
+  }
   pid_ = -1;
   return shell_code(status);
 }

@@ -5,6 +5,8 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,9 +34,9 @@ class Process {
 
   pid_t pid() const { return pid_; }
   // Exit code as a shell gives it (128 + signal), nullopt while it runs. Does not block. After a
-  // code other than 0 nothing of its session is left: a launcher that was killed could not end its
-  // ranks, and a stopped one does not notice.
-  std::optional<int> poll_exit();
+  // code that is not `orderly` nothing of its session is left: a launcher that was killed could not
+  // end its ranks, and a stopped one does not notice.
+  std::optional<int> poll_exit(std::initializer_list<int> orderly = {0});
   void signal(int number);        // to the process
   void signal_group(int number);  // to its whole process group
 
@@ -52,6 +54,21 @@ void kill_session(pid_t session);
 
 // A wait(2) status as a shell tells it: the exit code, or 128 + signal.
 int shell_code(int status);
+
+// What is left of a session whose leader has ended. A look at it takes no time.
+class Stragglers {
+ public:
+  explicit Stragglers(pid_t session);  // those that live now
+  bool any();                          // forgets those that have ended
+  void kill() const;                   // SIGKILL
+
+ private:
+  struct Member {
+    pid_t pid;
+    uint64_t start;  // /proc/PID/stat: its id may be another's by now
+  };
+  std::vector<Member> members_;
+};
 
 // Runs a program and gives its standard output's first line. kDeadlineExceeded, kInternal with the
 // exit code. Blocks up to `seconds`.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -24,9 +25,11 @@ using std::chrono::seconds;
 constexpr seconds kRepeatSignal{5};     // a lost signal must not cost the user's checkpoint
 constexpr seconds kSignalPatience{30};  // for a trainer that never says "init"
 constexpr seconds kKillPatience{5};     // from SIGTERM to SIGKILL
-constexpr seconds kLeavePatience{10};   // from the mark "stop" to the end of the launcher
-constexpr seconds kSuspended{5};        // between two turns of the loop: somebody stopped us
-constexpr seconds kProbePatience{30};   // for a step on every base node
+constexpr seconds kStragglerPatience{1};
+constexpr milliseconds kStragglerTurn{10};
+constexpr seconds kLeavePatience{10};  // from the mark "stop" to the end of the launcher
+constexpr seconds kSuspended{5};       // between two turns of the loop: somebody stopped us
+constexpr seconds kProbePatience{30};  // for a step on every base node
 constexpr seconds kProbePause{10};
 constexpr int kInterruptsToKill = 3;
 constexpr int kSavesOnSignal = 3;  // tries on the user's signal
@@ -77,6 +80,7 @@ int Supervisor::run() {
   process_.reset();
   probe_.reset();
   answer_notices();
+  for (; !stragglers_.empty(); look_at_stragglers()) std::this_thread::sleep_for(kStragglerTurn);
   return exit_code_;
 }
 
@@ -144,11 +148,24 @@ void Supervisor::kill_trainer() {
   if (process_) process_->signal(SIGTERM);
 }
 
+// Those that have ended are forgotten, those whose time is over killed.
+void Supervisor::look_at_stragglers() {
+  std::erase_if(stragglers_, [](auto& entry) {
+    auto& [stragglers, end] = entry;
+    const bool late = stragglers.any() && Clock::now() > end;
+    if (late) stragglers.kill();
+    return late || !stragglers.any();
+  });
+}
+
 void Supervisor::tick() {
+  look_at_stragglers();
   read_trainer_files();
   if (process_) {
-    if (const std::optional<int> code = process_->poll_exit()) {
+    const pid_t session = process_->pid();
+    if (const auto code = process_->poll_exit({kExitComplete, kExitCheckpointed})) {
       process_.reset();
+      stragglers_.emplace_back(Stragglers(session), Clock::now() + kStragglerPatience);
       read_trainer_files();  // what it wrote last
       on_exit(*code);
       return;

@@ -96,6 +96,7 @@ class Supervisor {
   // supervisor.cc
   void wait_for_events();
   void handle_signal(int number);
+  void look_at_stragglers();
   void tick();
   void read_trainer_files();
   double when(double trainer_time) const;
@@ -181,6 +182,10 @@ class Supervisor {
   int hangs_ = 0;                          // without getting further
   bool blind_ = false;                     // the control folder cannot be written
   Clock::time_point given_up_;             // a switch whose checkpoint failed
+  // What an mpirun that ended in order leaves: its srun clients, which are still to be told that
+  // their steps have ended. Killed before, they leave Slurm's daemons trying for 3 s, in which the
+  // node of a companion that has ended stays COMPLETING and takes nobody (measured).
+  std::vector<std::pair<Stragglers, Clock::time_point>> stragglers_;
   std::optional<Process> probe_;
   Clock::time_point probed_;
   std::optional<Clock::time_point> missing_since_;  // a base node does not answer
