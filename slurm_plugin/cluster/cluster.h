@@ -55,8 +55,12 @@ struct JobRecord {
 
 struct NodeRecord {
   std::string name, address;
-  bool usable =
-      false;          // up, responding, not drained/draining/planned/reserved/powered down/failing
+  // Up, responding, not drained/draining/planned/reserved/powered down/failing.
+  bool usable = false;
+  // The same, but that backfill keeps it for a pending job: idle for the queue, not for a
+  // companion. Slurm's words do not tell: with another flag beside it (COMPLETING) it is not in
+  // them.
+  bool planned = false;
   std::string state;  // Slurm's words, for people
   std::vector<std::string> features, partitions;
   std::string gres_type;  // of its GPUs, "" when untyped

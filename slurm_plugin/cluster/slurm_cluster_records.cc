@@ -224,6 +224,7 @@ NodeRecord node_record(const node_info_t& node) {
   record.name = text(node.name);
   record.address = text(node.node_addr);
   record.usable = node_state_usable(node.node_state);
+  record.planned = !record.usable && node_state_usable(node.node_state & ~NODE_STATE_PLANNED);
   record.state = text(slurm_node_state_string(node.node_state));
   record.features = list(node.features_act ? node.features_act : node.features);
   const GpuCount gpus = gpus_in(text(node.gres));

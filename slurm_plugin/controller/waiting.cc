@@ -11,19 +11,6 @@
 namespace flextrain::slurm_plugin {
 namespace {
 
-// A node that backfill keeps for a pending job is idle for that queue, though not for a companion.
-// Everything else that makes a node unusable stays.
-bool usable_for_queue(const NodeRecord& node) {
-  if (node.usable) return true;
-  const std::string state = to_lower(node.state);
-  if (state.find("planned") == std::string::npos) return false;
-  for (const std::string_view bad : {"down", "drain", "fail", "power", "reboot", "maint", "unknown",
-                                     "not_responding", "*", "reserved", "invalid"}) {
-    if (state.find(bad) != std::string::npos) return false;
-  }
-  return true;
-}
-
 int partition_tier(const ClusterView& view, const JobRecord& job) {
   int tier = 0;
   for (const std::string& name : split(job.partition, ',')) {
@@ -45,7 +32,7 @@ NodesForQueue nodes_for(const ClusterView& view, const NodeNeeds& needs, const N
   std::vector<policy::NodeOffer> offers;
   std::vector<std::string> usable;
   for (const NodeRecord& node : view.nodes) {
-    if (!usable_for_queue(node) || !node_matches(node, needs)) continue;
+    if (!(node.usable || node.planned) || !node_matches(node, needs)) continue;
     if (blocked_by_reservation(view, node.name, needs.reservation, view.now + 1)) continue;
     usable.push_back(node.name);
     NodeAmount used;

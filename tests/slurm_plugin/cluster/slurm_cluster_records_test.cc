@@ -147,6 +147,26 @@ TEST(JobRecordOf, ARunningJobsGpusStandAtTheRightNodes) {
   EXPECT_THAT(record_of(job).nodes, ElementsAre("n2", "n10"));
 }
 
+// It went wrong: only a node with "planned" in its words counted for the job that it was planned for,
+// and the words are "ALLOCATED", "MIXED-" or "COMPLETING" for others: a companion there was not asked
+// to leave, or a second elastic job was made to give a GPU back while the first was on its way.
+TEST(NodeRecordOf, PlannedNodesAreTheQueuesInWhateverElseTheyAre) {
+  node_info_t node{};
+  node.name = text("n1");
+  for (const uint32_t base : {NODE_STATE_IDLE, NODE_STATE_ALLOCATED, NODE_STATE_MIXED}) {
+    for (const uint64_t flag : {uint64_t{0}, uint64_t{NODE_STATE_COMPLETING}}) {
+      node.node_state = static_cast<uint32_t>(base | flag | NODE_STATE_PLANNED);
+      EXPECT_FALSE(node_record(node).usable) << node_record(node).state;
+      EXPECT_TRUE(node_record(node).planned) << node_record(node).state;
+      node.node_state |= NODE_STATE_DRAIN;
+      EXPECT_FALSE(node_record(node).planned) << node_record(node).state;
+      node.node_state = static_cast<uint32_t>(base | flag);
+      EXPECT_TRUE(node_record(node).usable);
+      EXPECT_FALSE(node_record(node).planned);
+    }
+  }
+}
+
 TEST(NodeRecordOf, CountsGpusAndMemory) {
   node_info_t node{};
   node.name = text("n1");

@@ -263,9 +263,8 @@ TEST_F(FitTest, OfALongQueueTheFirstInSlurmsOrder) {
 
 TEST_F(FitTest, NodesPlannedForTheQueueAreIdleForTheQueueOnly) {
   view.nodes[1].usable = false;
-  view.nodes[1].state = "IDLE+PLANNED";
+  view.nodes[1].planned = true;
   view.nodes[2].usable = false;
-  view.nodes[2].state = "IDLE+DRAIN+PLANNED";
   view.jobs = {waiting_job(9)};
   EXPECT_THAT(waiting_view(view, {}, {}, 10).waiting[0].usable_nodes.items(),
               ElementsAre("n1", "n2"));
