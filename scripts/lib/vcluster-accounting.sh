@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # shared with scripts/vcluster, which sources this
 # Accounting of a virtual cluster: MariaDB and slurmdbd on ctl, both as the user slurm, one account
-# `lab` with alice and bob. Sourced by scripts/vcluster.
+# `lab` with alice, bob and carol. Sourced by scripts/vcluster.
 
 # Refuses where a program is missing.
 vc_accounting_needs() {
@@ -58,7 +58,7 @@ vc_accounting_start() {
   [ -n "$(vc_sacctmgr list cluster "fx$VC_HASH")" ] || {
     vc_sacctmgr add cluster "fx$VC_HASH" &&
       vc_sacctmgr add account lab Description=lab Organization=lab &&
-      vc_sacctmgr add user alice,bob Account=lab
+      vc_sacctmgr add user alice,bob,carol Account=lab
   } >>"$out" || die "sacctmgr failed (above)"
 }
 

@@ -103,7 +103,7 @@ vc_write_etc() {
 
   getent passwd slurm >/dev/null || vc_add_user slurm 64030 /nonexistent /usr/sbin/nologin
   uid=61001
-  for name in alice bob; do
+  for name in alice bob carol; do
     sed -i "/^$name:/d" "$etc/passwd" "$etc/group"
     while cut -d: -f3 "$etc/passwd" "$etc/group" | grep -qx "$uid"; do uid=$((uid + 1)); done
     vc_add_user "$name" "$uid" "$VC_ROOT/home/$name" /bin/bash

@@ -11,8 +11,8 @@ readonly VC_FILLER=.vcluster-filler # what `full` adds and `empty` removes
 vc_disk_needs() { # NAME=MB[,USER] or NAME=fuse[@KB][,USER] …
   local d
   for d; do
-    [[ $d =~ ^[a-z0-9_-]+=([1-9][0-9]*|fuse(@[1-9][0-9]*)?)(,(alice|bob|slurm|root))?$ ]] ||
-      die "--disk wants NAME=MB[,USER] or NAME=fuse[@KB][,USER], USER alice, bob, slurm or root, not '$d'"
+    [[ $d =~ ^[a-z0-9_-]+=([1-9][0-9]*|fuse(@[1-9][0-9]*)?)(,(alice|bob|carol|slurm|root))?$ ]] ||
+      die "--disk wants NAME=MB[,USER] or NAME=fuse[@KB][,USER], USER alice, bob, carol, slurm or root, not '$d'"
     [[ $d != *=fuse* ]] || command -v bindfs >/dev/null || die "a FUSE disk needs bindfs: install it (scripts/packages.txt)"
   done
 }

@@ -89,8 +89,8 @@ submit() { as "$1" sbatch --parsable "${@:2}"; } # submit USER SBATCH-ARGS…: p
 
 no_jobs() { [ -z "$(vc exec ctl squeue -h -o %i)" ]; }
 clear_queue() {
-  vc exec ctl scancel --user alice
-  vc exec ctl scancel --user bob
+  local name
+  for name in alice bob carol; do vc exec ctl scancel --user "$name"; done
   wait_until_quiet 40 no_jobs
 }
 
