@@ -51,7 +51,7 @@ sizes() {
 # Alice's jobs hold together what the cap allows. Bob's one takes the size that its table finds
 # fastest within the cap, which may be one less.
 all_grown() {
-  jq -e --argjson cap $cap 'def more(u): [.[] | select(.user == u) | .held - .base] | add;
+  jq -e --argjson cap "$cap" 'def more(u): [.[] | select(.user == u) | .held - .base] | add;
     length == 3 and all(.[]; .steady) and more("alice") == $cap and (more("bob") | . >= 1 and . <= $cap)' <<<"$(sizes)" >/dev/null
 }
 capped() { [ -n "$(cap_decision "$1")" ]; }
@@ -151,17 +151,18 @@ test_caps() {
   local sizes
   rm -f "$VC_ROOT/day"
   sizes=$(uniq "$VC_ROOT/day.log")
-  awk -v cap=$cap 'split($2, a, "+") && split($4, b, "+") && (a[2] > cap || b[2] > cap) { print; bad = 1 } END { exit bad }' <<<"$sizes" ||
+  awk -v cap="$cap" 'split($2, a, "+") && split($4, b, "+") && (a[2] > cap || b[2] > cap) { print; bad = 1 } END { exit bad }' <<<"$sizes" ||
     fail "more than $cap expanded GPUs of a user (above)"
   assert_contains "$sizes" "carol 5"
-  sed 's/^/# /' <<<"$sizes"
+  printf '# %s\n' "${sizes//$'\n'/$'\n# '}"
 }
 
 test_exact() {
   local name user steps straight
   declare -A straight=()
   for name in "${names[@]}"; do # a checkpoint of the same step, without injected time
-    straight[$name]=$(training "$name" "straight-$name" "" --set "checkpoint.every_steps=$(last_step "${owner[$name]}" "$name")")
+    straight[$name]=$(training "$name" "straight-$name" "" \
+      --set checkpoint.keep=1000 --set "checkpoint.every_steps=$(last_step "${owner[$name]}" "$name")")
   done
   for name in "${names[@]}"; do
     user=${owner[$name]} steps=$(last_step "${owner[$name]}" "$name")
