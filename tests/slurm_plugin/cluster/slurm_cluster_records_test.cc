@@ -147,9 +147,10 @@ TEST(JobRecordOf, ARunningJobsGpusStandAtTheRightNodes) {
   EXPECT_THAT(record_of(job).nodes, ElementsAre("n2", "n10"));
 }
 
-// It went wrong: only a node with "planned" in its words counted for the job that it was planned for,
-// and the words are "ALLOCATED", "MIXED-" or "COMPLETING" for others: a companion there was not asked
-// to leave, or a second elastic job was made to give a GPU back while the first was on its way.
+// It went wrong: only a node with "planned" in its words counted for the job that it was planned
+// for, and the words are "ALLOCATED", "MIXED-" or "COMPLETING" for others: a companion there was
+// not asked to leave, or a second elastic job was made to give a GPU back while the first was on
+// its way.
 TEST(NodeRecordOf, PlannedNodesAreTheQueuesInWhateverElseTheyAre) {
   node_info_t node{};
   node.name = text("n1");
