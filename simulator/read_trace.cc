@@ -16,7 +16,8 @@ namespace {
 constexpr double kDay = 86400, kYear = 365 * kDay;
 // A replay looks once a simulated minute: a slip of the pen must not make it look for centuries.
 constexpr double kLongestJob = 10 * kYear, kLongestTrace = 20 * kYear;
-constexpr double kLatest = 100 * kYear;  // arrival, seconds since 1970
+constexpr double kHighestId = 4294967295;  // Slurm's job ids have 32 bits
+constexpr double kLatest = 100 * kYear;    // arrival, seconds since 1970
 
 // Uniform in [0, 1), a function of seed and id alone (splitmix64).
 double draw(uint64_t seed, uint64_t id) {
@@ -155,7 +156,7 @@ class Reader {
 
   Status seconds_row(const std::vector<std::string_view>& row) {
     TraceJob job;
-    ASSIGN_OR_RETURN(const double id, positive(row, "id"));
+    ASSIGN_OR_RETURN(const double id, positive(row, "id", kHighestId));
     ASSIGN_OR_RETURN(job.arrival, positive(row, "arrival_s", kLatest));
     ASSIGN_OR_RETURN(job.duration, positive(row, "duration_s", kLongestJob));
     ASSIGN_OR_RETURN(const double gpus, positive(row, "gpus"));
@@ -192,7 +193,8 @@ class Reader {
     std::string_view digits = value(row, "jobid");
     digits = digits.substr(0, digits.find_first_not_of("0123456789"));
     const std::optional<double> id = number(digits);
-    if (!id) return invalid_argument("JobID='{}' is no job id", value(row, "jobid"));
+    if (!id || *id > kHighestId)
+      return invalid_argument("JobID='{}' is no job id", value(row, "jobid"));
     const auto submit = time_stamp(value(row, "submit"));
     if (!submit)
       return invalid_argument("Submit='{}' is not YYYY-MM-DDTHH:MM:SS", value(row, "submit"));
