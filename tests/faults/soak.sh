@@ -17,15 +17,8 @@ SOAK_INJECTED=0 SOAK_LEAKED=0
 
 soak_say() { printf '%7.1f s  %s\n' "$(since "$SOAK_BEGIN")" "$*"; }
 
-# Started again where its old run has not ended, a job is a "duplicate jobid" to slurmd: Slurm drains the
-# node and holds the job (launch_failed_requeued_held).
-left_no_step() { # JOB
-  local i
-  for ((i = 1; i <= FAULT_NODES; i++)); do
-    ! on n$i pgrep -f "^slurmstepd: \\[$1\\." >/dev/null 2>&1 || return 1
-  done
-}
-
+# A requeued job is left to Slurm, which lets it wait for two minutes: started sooner, on a node whose slurmd
+# still knows its old run, it is a "duplicate jobid", and Slurm holds it (launch_failed_requeued_held).
 # Elastic jobs: one of each user at any time, base 1 GPU, at most 3.
 soak_submit() { # USER NAME
   SOAK_DIR[$1]=$2
@@ -37,7 +30,6 @@ soak_elastic() {
   for owner in alice bob; do
     if [ -n "${SOAK_JOB[$owner]:-}" ]; then
       JOB=${SOAK_JOB[$owner]}
-      if job_is "$JOB" PENDING && left_no_step "$JOB"; then hurry_requeued "$JOB"; fi
       soak_over "$JOB" || continue
       soak_judge "$owner"
     fi
