@@ -29,9 +29,7 @@ constexpr std::chrono::seconds kPatience{5};     // for CMD once the agent is go
 constexpr timespec kTurn{0, 200 * 1000 * 1000};  // a look at the agent without any signal
 
 pid_t start_child(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = exec_arguments(words);
   const pid_t guard = ::getpid();
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -45,8 +43,8 @@ pid_t start_child(const std::vector<std::string>& words) {
   ::_exit(kCannotRun);
 }
 
-// Waits for the child and passes signals on; its exit status, or none when it outlived the agent
-// for too long.
+// Waits for the child and passes signals on. Its wait status; that of a killed one when it has
+// outlived the agent for too long.
 int watch(pid_t child, pid_t agent) {
   sigset_t all;
   sigfillset(&all);

@@ -25,20 +25,13 @@ extern char** environ;
 namespace flextrain::agent {
 namespace {
 
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
 // Forks and execs; `output` replaces standard output unless -1, `output_file` both unless "". Only
 // async-signal-safe calls between fork and exec, as other threads exist.
 Result<pid_t> spawn(const ProcessSpec& spec, int output) {
   if (spec.argv.empty()) return invalid_argument("no program given");
   ASSIGN_OR_RETURN(const std::string program, find_program(spec.argv[0]));
-  const std::vector<char*> argv = pointers(spec.argv);
-  const std::vector<char*> environment = pointers(spec.environment);
+  const std::vector<char*> argv = exec_arguments(spec.argv);
+  const std::vector<char*> environment = exec_arguments(spec.environment);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return resource_exhausted("cannot fork: {}", std::strerror(errno));
@@ -77,6 +70,13 @@ Result<std::string> find_program(const std::string& name) {
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   return not_found("program '{}' is not in PATH", name);
+}
+
+std::vector<char*> exec_arguments(const std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
+  result.push_back(nullptr);
+  return result;
 }
 
 namespace {

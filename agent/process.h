@@ -48,6 +48,9 @@ class Process {
 // The file that `name` means: itself when it holds a '/', else the first of PATH. kNotFound.
 Result<std::string> find_program(const std::string& name);
 
+// What execve(2) takes; points into `words`.
+std::vector<char*> exec_arguments(const std::vector<std::string>& words);
+
 // SIGKILL to every process of a session but this one. Its id cannot be another's while one of it
 // lives.
 void kill_session(pid_t session);

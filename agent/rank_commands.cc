@@ -42,9 +42,7 @@ void clear_job_environment() {
 }
 
 int exec_words(std::string_view who, const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = exec_arguments(words);
   ::execvp(argv[0], argv.data());
   return fail(who, not_found("cannot run '{}': {}", words[0], std::strerror(errno)));
 }

@@ -32,6 +32,13 @@ bool wait_until(const std::function<bool()>& condition, std::chrono::millisecond
   return true;
 }
 
+bool gone(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(stat, text)) return true;
+  return text[text.rfind(')') + 2] == 'Z';
+}
+
 FakeController::FakeController(uid_t uid, int port) {
   registration_.elastic = true;
   registration_.max_gpus = 8;

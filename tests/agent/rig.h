@@ -24,6 +24,7 @@ inline constexpr std::chrono::seconds kPatience{90};  // the machine may be busy
 
 bool wait_until(const std::function<bool()>& condition,
                 std::chrono::milliseconds limit = kPatience);
+bool gone(pid_t pid);  // or a zombie, which is its parent's business
 
 // Keeps the protocol's word for one base and its companions; remembers all it is told.
 class FakeController {

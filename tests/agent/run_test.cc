@@ -486,13 +486,6 @@ TEST_F(Run, NothingIsLeftBehind) {
   EXPECT_EQ(rig.read(control_file("progress.json")), "");
 }
 
-bool gone(pid_t pid) {  // or a zombie, which is its parent's business
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(stat, text)) return true;
-  return text[text.rfind(')') + 2] == 'Z';
-}
-
 TEST_F(Run, ATrainerThatHangsIsRestarted) {
   rig.write("checkpoint", "5");
   rig.start_base(controller.port(), {"--stall-limit", "4"});

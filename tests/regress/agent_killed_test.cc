@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <csignal>
-#include <fstream>
 #include <sstream>
 
 #include "rig.h"
@@ -34,12 +33,6 @@ select(undef, undef, undef, 0.01) while time < $end;
 kill 'KILL', $rank;
 )";
 
-bool runs(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  return std::getline(stat, text) && text[text.rfind(')') + 2] != 'Z';
-}
-
 // Kills an agent in the middle of training; what its launcher saw.
 void kill_one(bool stubborn) {
   Rig rig;
@@ -55,8 +48,8 @@ void kill_one(bool stubborn) {
   ASSERT_TRUE(wait_until([&] { return !controller.registrations().empty(); }));
   rig.signal(SIGKILL);
   EXPECT_EQ(rig.wait_exit(), 128 + SIGKILL);
-  EXPECT_TRUE(wait_until([&] { return !runs(launcher) && !runs(rank); }))
-      << "launcher " << runs(launcher) << ", rank " << runs(rank);
+  EXPECT_TRUE(wait_until([&] { return gone(launcher) && gone(rank); }))
+      << "launcher gone: " << gone(launcher) << ", rank: " << gone(rank);
   EXPECT_EQ(rig.read("terms"), "TERM\n") << "a second one makes mpirun leave its ranks behind";
 }
 
