@@ -75,12 +75,28 @@ job_saved() {
   vc exec ctl scontrol update "jobid=$1" comment=saved
   wait_for 20 "job state saved" test "$VC_ROOT/state/job_state" -nt "$VC_ROOT/saved.mark"
 }
-# hurry_requeued JOB: a requeued job waits for two minutes, until all that ended its old run has arrived;
-# sooner, a kill that is still on its way to a node that comes back ends the new run. So nothing may
-# be on its way.
+# slurmd_knows NODE JOB: slurmd there has started JOB and not let go of it. A run of it that came now would be
+# a "duplicate jobid", for which Slurm drains the node and holds the job (launch_failed_requeued_held).
+# slurmctld cannot tell: a node that was set down is not COMPLETING. slurmd's log (debug) does: it lets go of
+# a job when the epilog is through, just before it says so to slurmctld, or with its own end.
+slurmd_knows() {
+  awk -v job="$2" '
+    / Launching batch job / && $5 == job { knows = 1 }
+    / launch task StepId=/ { split($4, step, /[=.]/); if (step[2] == job) knows = 1 }
+    index($0, "JobId=" job ": sent epilog complete msg") || / slurmd version .* started/ { knows = 0 }
+    END { exit !knows }' "$VC_ROOT/log/slurmd.$1.log" 2>/dev/null && vc exec "$1" pgrep -x slurmd >/dev/null 2>&1
+}
+# hurry_requeued JOB: a requeued job waits for two minutes, until all that ended its old run has arrived.
+# Sooner, a kill that is still on its way to a node that comes back ends the new run, so nothing may be on
+# its way; and no slurmd may know the old run.
 hurry_requeued() {
+  local log node
   job_is "$1" PENDING || return 0
   grep -Pzq 'Agent queue size: +0\nAgent count: +0\n' <(vc exec ctl sdiag 2>/dev/null) || return 0
+  for log in "$VC_ROOT"/log/slurmd.*.log; do
+    node=${log##*/slurmd.}
+    ! slurmd_knows "${node%.log}" "$1" || return 0
+  done
   vc exec ctl scontrol update "jobid=$1" starttime=now >/dev/null 2>&1 || true
 }
 wait_job() { wait_for "${3:-30}" "job $1 $2" job_is "$1" "$2"; }

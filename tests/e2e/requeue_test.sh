@@ -96,7 +96,22 @@ test_users_requeue() {
   assert_contains "$(base_log third)" "resuming from 'checkpoints/step-"
 }
 
+# The harness itself: set down and back at once, a node is idle while the job's old run is still on it.
+test_hurried() {
+  local job
+  job=$(submit alice --requeue -N1 -w n1 -o /dev/null --wrap 'trap "sleep 2; exit" TERM; sleep 300 & wait')
+  wait_job "$job" RUNNING 60
+  vc exec ctl scontrol update nodename=n1 state=down reason=fault
+  vc exec ctl scontrol update nodename=n1 state=resume || true # back by itself
+  wait_for 100 "the job runs again" runs_again "$job"
+  assert_ok restarted "$job"
+  wait_for 30 "slurmd knows the new run" slurmd_knows n1 "$job"
+  vc exec ctl scancel "$job"
+  wait_for 60 "slurmd lets go of it" eval "! slurmd_knows n1 $job"
+}
+
 e2e_case "the straight run" test_straight
+e2e_case "a requeued job is hurried when no slurmd knows its old run" test_hurried
 e2e_case "power loss of the batch node before the first checkpoint" test_batch_node_without_checkpoint
 e2e_case "power loss of another base node of a grown job" test_other_base_node
 e2e_case "a requeue by the user" test_users_requeue
