@@ -70,6 +70,13 @@ expect_end() { # STATE
 }
 terminal_or_gone() { terminal_state || job_gone; }
 
+check_rest() {
+  check_companions_gone
+  check_store
+  check_strays
+  say_at "companions, store and processes checked"
+}
+
 # run_cell FAULT PHASE: sets VERDICT, RECOVERED, REDONE, WHAT. Everything printed goes to the cell's log.
 run_cell() {
   local outcome
@@ -106,16 +113,14 @@ run_cell() {
           ;;
         *) expect_end "${outcome^^}" ;;
       esac
-      check_companions_gone
-      check_store
-      check_strays
-      say_at "companions, store and processes checked"
+      check_rest
       ! has_hook after "$FAULT" || hook after "$FAULT"
     elif [ -n "$TARGET_GONE" ] && [[ $PHASE == shrinking-* ]]; then
       # Given back or between two launches at this moment: nothing to hit, but the job goes on.
       say_at "its target has left already"
       open_gates
       expect_exact
+      check_rest
     else
       note_failure "the fault could not be injected"
     fi

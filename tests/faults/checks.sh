@@ -21,10 +21,10 @@ stop_probe() {
   wait "$PROBE" 2>/dev/null
   PROBE=
 }
-# TIME STEP, a line each time that the newest step is another.
+# TIME STEP, a line each time that the newest step is another; as long as the harness lives.
 watch_steps() {
   local last=-1 step
-  while :; do
+  while kill -0 $$ 2>/dev/null; do
     step=$(step_now)
     if [ "$step" != "$last" ]; then
       echo "$EPOCHREALTIME $step"

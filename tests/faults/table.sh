@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 # The table fault x phase of a results file (columns: see scripts/faults --help). The last line of a
-# cell counts.
+# cell counts; what is no cell's line is counted and left out.
 
 # fault_table FILE MARKDOWN(yes|no). A passed cell: seconds to recover / steps redone.
 fault_table() {
@@ -12,7 +12,11 @@ fault_table() {
       if (verdict[f, p] == "FAIL") return "FAIL"
       return sprintf("%.0f/%d", recover[f, p], redone[f, p])
     }
-    BEGIN { n = split(phases, phase, " ") }
+    BEGIN {
+      n = split(phases, phase, " ")
+      for (i = 1; i <= n; i++) known[phase[i]] = 1
+    }
+    NF != 9 || !($2 in known) || $3 !~ /^(pass|FAIL|n\/a)$/ { garbage++; next }
     !($1 in seen) { seen[$1] = ++faults; name[faults] = $1 }
     { verdict[$1, $2] = $3; recover[$1, $2] = $4; redone[$1, $2] = $5 }
     $3 != "n/a" && $7 + 0 > blocked { blocked = $7 + 0 }
@@ -43,5 +47,6 @@ fault_table() {
       for (key in verdict) total[verdict[key]]++
       printf "%d passed (seconds to recover / steps redone), %d failed, %d make no sense (-); longest answer of slurmctld %.2f s, longest wait of a rigid job %.1f s\n",
         total["pass"], total["FAIL"], total["n/a"], blocked, waited
+      if (garbage) printf "%d lines of the file are no results and are left out\n", garbage
     }' "$1"
 }
