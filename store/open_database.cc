@@ -59,10 +59,34 @@ Status quick_check(Connection& connection) {
   return {};
 }
 
+// A key and not a value of meta, whose values are numbers.
+constexpr std::string_view kOwnerKey = "cluster:";
+
+// The open jobs of another cluster would be taken for this one's, whose queue does not know them.
+// Before anything is written, and before a damaged file is looked at: what cannot be read here has
+// no owner.
+Status check_owner(const OpenOptions& options, Connection& connection) {
+  const Result<std::string> owner = connection.text(fmt::format(
+      "SELECT substr(key,{}) FROM meta WHERE key LIKE '{}%'", kOwnerKey.size() + 1, kOwnerKey));
+  if (options.cluster.empty() || !owner.ok() || *owner == options.cluster) return {};
+  return failed_precondition(
+      "database {} is of cluster '{}' and this is '{}': each cluster needs one of its own "
+      "(DatabasePath); after a change of ClusterName, move the old one away",
+      options.path, *owner, options.cluster);
+}
+
+Status set_owner(const OpenOptions& options, Connection& connection) {
+  if (options.cluster.empty()) return {};
+  Statement insert = connection.prepare("INSERT OR IGNORE INTO meta VALUES (?,1)");
+  insert.bind(fmt::format("{}{}", kOwnerKey, options.cluster));
+  return insert.run();
+}
+
 Status open_once(const OpenOptions& options, Connection& connection) {
   RETURN_IF_ERROR(create_private(options.path));
   ASSIGN_OR_RETURN(const bool network, on_network(options));
   RETURN_IF_ERROR(connection.open(options.path, options.busy_timeout_ms));
+  RETURN_IF_ERROR(check_owner(options, connection));
   // auto_vacuum takes effect only before the first table exists.
   RETURN_IF_ERROR(connection.execute("PRAGMA auto_vacuum=INCREMENTAL"));
   RETURN_IF_ERROR(set_journal(connection, network));
@@ -70,6 +94,7 @@ Status open_once(const OpenOptions& options, Connection& connection) {
   RETURN_IF_ERROR(connection.execute("PRAGMA synchronous=FULL"));
   RETURN_IF_ERROR(quick_check(connection));
   RETURN_IF_ERROR(migrate(connection, builtin_migrations()));
+  RETURN_IF_ERROR(set_owner(options, connection));
   if (options.max_pages > 0)
     RETURN_IF_ERROR(
         connection.integer(fmt::format("PRAGMA max_page_count={}", options.max_pages)).status());

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "slurm_plugin/controller/controller_impl.h"
 
 namespace flextrain::slurm_plugin {
@@ -64,6 +65,7 @@ Status Controller::Impl::bring_up() {
     RETURN_IF_ERROR(make_directories(parent_folder(active.database_path)));
     store::OpenOptions options;
     options.path = active.database_path;
+    options.cluster = to_lower(cluster->cluster_name());
     ASSIGN_OR_RETURN(store, store::Store::open(options));
     if (!store->open_note().empty()) log_warning("{}", store->open_note());
     RETURN_IF_ERROR(open_reader());

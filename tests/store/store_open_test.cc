@@ -98,6 +98,36 @@ TEST_F(StoreOpenTest, LockOfAnotherProcess) {
   EXPECT_NE(open(), nullptr);
 }
 
+// Two clusters with one DatabasePath, one after the other: the lock alone does not keep them apart.
+TEST_F(StoreOpenTest, ADatabaseIsOneClusters) {
+  options_.cluster = "c1";
+  auto store = open();
+  ASSERT_TRUE(store->put_job(full_job(1)).ok());
+  store.reset();
+  options_.cluster = "007";
+  const Status status = Store::open(options_).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.to_string();
+  EXPECT_NE(status.message().find("of cluster 'c1' and this is '007'"), std::string::npos)
+      << status.message();
+  EXPECT_TRUE(files_with("corrupt").empty());
+  options_.cluster = "c1";
+  store = open();
+  EXPECT_EQ(store->queries().jobs({})->size(), 1u);
+  // Its own is taken away and another's lies there.
+  const std::string own = options_.path;
+  options_.path = folder_ + "/other.db";
+  options_.cluster = "007";
+  ASSERT_NE(open(), nullptr);
+  ASSERT_NE(open(), nullptr) << "its own";
+  ASSERT_EQ(std::rename(options_.path.c_str(), own.c_str()), 0);
+  EXPECT_EQ(store->check_file().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(store->reopen().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->fault().code(), StatusCode::kFailedPrecondition);
+  store.reset();
+  options_.path = own;
+  EXPECT_NE(open(), nullptr) << "untouched";
+}
+
 TEST_F(StoreOpenTest, NotADatabaseIsMovedAside) {
   ASSERT_TRUE(write_file_atomically(options_.path, std::string(5000, 'x')).ok());
   auto store = open();
