@@ -137,6 +137,41 @@ test_exact() {
   echo "# 400 losses and digest $(digest alice elastic) equal; GPUs over time: $(jq -r .gpus "$(home alice)/train/elastic/metrics.jsonl" | uniq -c | awk '{ printf "%s x %s  ", $2, $1 }')"
 }
 
+# A rigid job that needs one GPU of an elastic job with two companions: the other one stays.
+companion_jobs() { vc exec ctl squeue -h -t R -o '%i %j' | awk '$2 ~ /-companion$/ { print $1 }' | sort; }
+has_gpus() { # JOB GPUS
+  local row
+  row=$(sflex_rows alice jobs -a -j "$1" | tail -n 1)
+  jq -e --argjson gpus "$2" '.held_gpus == $gpus and .state == "steady"' <<<"${row:-null}" >/dev/null
+}
+test_keeps_one() {
+  local job others small before after start step
+  others=$(submit bob -N3 --ntasks-per-node=1 --gres=gpu:1 -o /dev/null --wrap 'sleep 600')
+  wait_job "$others" RUNNING
+  job=$(train alice three "--elastic --elastic-max=3x -N1 --gres=gpu:1" \
+    --set injection.layer_seconds=0.002 --set training.steps=400)
+  wait_for 120 "3 GPUs" has_gpus "$job" 3
+  before=$(companion_jobs)
+  start=$(now)
+  small=$(submit bob -N1 --gres=gpu:1 -o /dev/null --wrap 'sleep 600')
+  wait_job "$small" RUNNING 60
+  echo "# the rigid job of one GPU waited $(since "$start") s at most"
+  wait_for 30 "2 GPUs" has_gpus "$job" 2
+  after=$(companion_jobs)
+  assert_eq 2 "$(wc -l <<<"$before")" "companions before: $before"
+  assert_eq 1 "$(wc -l <<<"$after")" "companions after: $after"
+  assert_contains "$before" "$after" "the one that stays is one of them"
+  assert_eq "3 2 done" "$(sflex_rows slurm decisions -j "$job" -k shrink | jq -r '[.from_gpus, .to_gpus, .outcome] | map(tostring) | join(" ")')" "the shrink"
+  step=$(last_step alice three)
+  wait_for 60 "it trains on, on 2 GPUs" step_beyond alice three $((step + 3))
+  assert_eq 2 "$(tail -n 1 "$(home alice)/train/three/metrics.jsonl" | jq .gpus)" "GPUs of the newest step"
+  step=$(last_step alice three)
+  assert_eq "$(losses alice straight | head -n "$step")" "$(losses alice three | head -n "$step")" "losses"
+  as alice scancel "$job"
+  as bob scancel "$small" "$others"
+  wait_for 60 "no companion left" no_companions
+}
+
 e2e_case "grows into idle GPUs, companions belong to the user" test_grow
 e2e_case "the scale table says what it kept and dropped, and the growth follows it" test_table
 e2e_case "rigid jobs get the GPUs back, 5 times" test_give_back
@@ -144,4 +179,5 @@ e2e_case "Enabled=no at a reconfigure gives the companions back" test_switched_o
 e2e_case "training goes on while slurmctld is dead, and is controlled again afterwards" test_controller_dies
 e2e_case "power loss of a companion's node" test_power_loss
 e2e_case "losses and digest equal the straight run's" test_exact
+e2e_case "a rigid job that needs one of two companions' GPUs leaves the other" test_keeps_one
 e2e_done
