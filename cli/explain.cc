@@ -177,7 +177,7 @@ std::string explain_decision(const Json& row) {
   const std::map<std::string, double> inputs = inputs_of(row);
   const int64_t repeats = int_of(row, "repeats");
   std::string out = fmt::format("Decision {}: {}\n", int_of(row, "id"), title(row));
-  out += repeats > 1 ? fmt::format("  {} times from {} to {}; the numbers are the last ones\n",
+  out += repeats > 1 ? fmt::format("  {} times from {} to {}; the numbers are of the last minute\n",
                                    repeats, format_time(int_of(row, "first_time")),
                                    format_time(int_of(row, "last_time")))
                      : fmt::format("  at {}\n", format_time(int_of(row, "last_time")));

@@ -59,6 +59,14 @@ std::string rule_text(const std::string& rule) {
        "nobody drops below its base"},
       {"not-enough", "where expanded GPUs would not suffice nothing is taken back"},
       {"switch-under-way", "jobs that are switching are asked when they have settled"},
+      {"lease-end", "what a pending job or a reservation is planned on is not leased any longer"},
+      {"disabled", "where elasticity is switched off every job goes back to its base"},
+      {"paused", "no growth between sflex pause and sflex resume"},
+      {"left-alone", "after MaxScalingFailures failed switches in a row, until sflex resume"},
+      {"switched-off", "no growth where flextrain.conf does not allow it"},
+      {"database", "a growth that cannot be recorded is not made"},
+      {"watchdog", "no growth while the controller's own rounds or Slurm's answers are late"},
+      {"lost-companions", "no growth until the nodes have ended what slurmctld lost"},
   };
   const auto found = kRules.find(rule);
   return found == kRules.end() ? "" : found->second;

@@ -186,8 +186,8 @@ Result<std::vector<DecisionRow>> Queries::decisions(const Filter& filter) {
   if (!filter.user.empty()) where.add("user=?", filter.user);
   if (filter.start > 0) where.add("last_time>=?", filter.start);
   if (filter.end > 0) where.add("first_time<=?", filter.end);
-  return list<DecisionRow>(connection_, with_id(kDecisionColumns), "decisions", where, "id DESC",
-                           filter.limit, read_decision);
+  return list<DecisionRow>(connection_, with_id(kDecisionColumns), "decisions", where,
+                           "last_time DESC, id DESC", filter.limit, read_decision);
 }
 
 Result<DecisionRow> Queries::decision(int64_t id) {

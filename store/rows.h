@@ -114,6 +114,16 @@ struct DecisionRow {
   int64_t first_time = 0, last_time = 0;
   int64_t repeats = 1;  // a coalesced "no" counts up
 };
+// Whether a repetition of it is coalesced.
+inline bool is_refusal(const DecisionRow& row) {
+  return row.kind == "refuse" || row.kind == "abort";
+}
+
+// A refusal that was repeated without being written.
+struct Repeats {
+  int64_t id = 0;  // its row
+  int64_t count = 0, last_time = 0;
+};
 
 // `sflex pause`: no growth until `sflex resume`. Of a job over all its runs, or (job_id 0) of all.
 struct HoldRow {

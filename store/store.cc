@@ -26,30 +26,37 @@ Json inputs_json(const std::map<std::string, double>& inputs) {
   return json;
 }
 
-bool is_refusal(const DecisionRow& row) { return row.kind == "refuse" || row.kind == "abort"; }
+// A job that wavers between two refusals makes one row of each an hour, not one a change.
+constexpr int64_t kRowSpanSeconds = 3600;
 
-struct Newest {
+struct Stored {
   int64_t id = 0, snapshot_id = 0;
-  std::string kind, rule;
-  int from_gpus = 0, to_gpus = 0;
-  uint32_t for_job = 0;
 };
 
-// The newest decision about the same job; of an abort, which has none, the newest for the same
-// waiting job. id 0 when there is none.
-Result<Newest> newest_decision(Connection& connection, const DecisionRow& row) {
-  Newest newest;
+// The row that a refusal repeats; id 0 = none. What a job (of an abort, which has none: the waiting
+// job) was told since it was last told anything else: the newest of these rows, however old, or one
+// that began within the hour.
+Result<Stored> repeated_refusal(Connection& connection, const DecisionRow& row) {
+  constexpr int kMost = 16;  // more rules than one size of a job meets within an hour
   Statement statement = connection.prepare(
-      fmt::format("SELECT id,snapshot_id,kind,rule,from_gpus,to_gpus,for_job FROM decisions WHERE "
-                  "{}{} ORDER BY id DESC LIMIT 1",
-                  kKeyMatch, row.job.job_id == 0 ? " AND for_job=?" : ""));
+      fmt::format("SELECT id,snapshot_id,kind,rule,from_gpus,for_job,first_time FROM decisions "
+                  "WHERE {}{} ORDER "
+                  "BY id DESC LIMIT {}",
+                  kKeyMatch, row.job.job_id == 0 ? " AND for_job=?" : "", kMost));
   bind_key(statement, row.job);
   if (row.job.job_id == 0) statement.bind(row.for_job);
-  ASSIGN_OR_RETURN(const bool found, statement.next());
-  if (found)
-    statement.read(newest.id, newest.snapshot_id, newest.kind, newest.rule, newest.from_gpus,
-                   newest.to_gpus, newest.for_job);
-  return newest;
+  for (bool newest = true;; newest = false) {
+    ASSIGN_OR_RETURN(const bool found, statement.next());
+    if (!found) return Stored{};
+    Stored stored;
+    DecisionRow old;
+    statement.read(stored.id, stored.snapshot_id, old.kind, old.rule, old.from_gpus, old.for_job,
+                   old.first_time);
+    RETURN_IF_ERROR(statement.finish());
+    if (!is_refusal(old) || old.from_gpus != row.from_gpus) return Stored{};
+    if (old.kind == row.kind && old.rule == row.rule && old.for_job == row.for_job)
+      return newest || row.last_time - old.first_time < kRowSpanSeconds ? stored : Stored{};
+  }
 }
 
 Status drop_if_unreferenced(Connection& connection, int64_t snapshot_id) {
@@ -63,14 +70,13 @@ Status drop_if_unreferenced(Connection& connection, int64_t snapshot_id) {
 Result<int64_t> insert_decision(Connection& connection, const DecisionRow& row) {
   const Json inputs = inputs_json(row.inputs);
   if (is_refusal(row)) {
-    ASSIGN_OR_RETURN(const Newest old, newest_decision(connection, row));
-    if (old.id != 0 && old.kind == row.kind && old.rule == row.rule &&
-        old.from_gpus == row.from_gpus && old.to_gpus == row.to_gpus &&
-        old.for_job == row.for_job) {
+    ASSIGN_OR_RETURN(const Stored old, repeated_refusal(connection, row));
+    if (old.id != 0) {
       Statement update = connection.prepare(
-          "UPDATE decisions SET reason=?,formula=?,inputs_json=?,snapshot_id=?,last_time=?,"
-          "repeats=repeats+1 WHERE id=?");
-      update.bind(row.reason, row.formula, inputs, row.snapshot_id, row.last_time, old.id);
+          "UPDATE decisions SET reason=?,formula=?,inputs_json=?,to_gpus=?,snapshot_id=?,"
+          "last_time=?,repeats=repeats+? WHERE id=?");
+      update.bind(row.reason, row.formula, inputs, row.to_gpus, row.snapshot_id, row.last_time,
+                  row.repeats, old.id);
       RETURN_IF_ERROR(update.run());
       RETURN_IF_ERROR(drop_if_unreferenced(connection, old.snapshot_id));
       return old.id;
@@ -229,6 +235,19 @@ Result<std::vector<int64_t>> Store::record_tick(const Json& snapshot,
     return {};
   }));
   return ids;
+}
+
+Status Store::count_repeats(const std::vector<Repeats>& repeats) {
+  if (repeats.empty()) return {};
+  return transaction([&]() -> Status {
+    for (const Repeats& row : repeats) {
+      Statement update = impl_->connection.prepare(
+          "UPDATE decisions SET repeats=repeats+?,last_time=MAX(last_time,?) WHERE id=?");
+      update.bind(row.count, row.last_time, row.id);
+      RETURN_IF_ERROR(update.run());
+    }
+    return {};
+  });
 }
 
 Result<int64_t> Store::record_decision(const DecisionRow& row) {

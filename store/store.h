@@ -163,13 +163,19 @@ class Store {
   Result<int64_t> finish_intent(const std::string& intent_id, const ScalingRow& row);
 
   // Stores one tick: the snapshot (once, compressed; only when there are decisions) and the
-  // decisions that refer to it. A "refuse" that equals the newest decision of its job in kind,
-  // rule, for_job, from and to is coalesced, and so is an "abort" with the newest one for its
-  // waiting job: the old row takes the new reason, formula, inputs, snapshot and last_time, its
-  // repeats count up. A snapshot nobody refers to any more is dropped; takes first_time and
-  // last_time from the rows. Returns the ids, in order.
+  // decisions that refer to it. A refusal ("refuse" of a job, "abort" for a waiting job) that was
+  // stored before with the same kind, rule, for_job and from, with nothing but refusals since, and
+  // whose row is the newest or began within the hour, takes that row: it gets the new reason,
+  // formula, inputs, target, snapshot and last_time, its repeats count up by the new row's. A
+  // snapshot nobody refers to any more is dropped; takes first_time and last_time from the rows.
+  // Returns the ids, in order.
   Result<std::vector<int64_t>> record_tick(const Json& snapshot,
                                            const std::vector<DecisionRow>& decisions);
+
+  // Refusals that were repeated with nothing new in them: count and last time, while reason,
+  // numbers and snapshot stay those of the last time they were stored. Rows that are gone are left
+  // out.
+  Status count_repeats(const std::vector<Repeats>& repeats);
 
   // A decision that belongs to no tick: a command of a person.
   Result<int64_t> record_decision(const DecisionRow& row);

@@ -227,13 +227,14 @@ void Engine::decide_and_act(const ClusterView& view) {
   };
   put_first(lease_shrinks(snapshot, decisions));
   put_first(forced_shrinks());
-  if (decisions.empty()) return;
   std::vector<store::DecisionRow> rows;
   for (const policy::Decision& decision : decisions) {
     rows.push_back(decision_row(decision, current(decision.job_id), view.now));
-    ++counters_.decisions[rows.back().kind];
+    ++counters_.decisions[{rows.back().kind, rows.back().rule}];
   }
-  const auto ids = store_.record_tick(policy::snapshot_to_json(snapshot, config_.policy), rows);
+  const auto ids =
+      decision_log_.record([&] { return policy::snapshot_to_json(snapshot, config_.policy); },
+                           std::move(rows), view.now);
   note_error(ids.status(), "storing decisions");
   for (size_t at = 0; at < decisions.size(); ++at) {
     const policy::Decision& decision = decisions[at];

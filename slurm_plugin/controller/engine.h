@@ -29,6 +29,7 @@
 #include "protocol/endpoint_server.h"
 #include "slurm_plugin/cluster/cluster.h"
 #include "slurm_plugin/controller/controller_config.h"
+#include "slurm_plugin/controller/decision_log.h"
 #include "slurm_plugin/controller/durations.h"
 #include "slurm_plugin/controller/managed_job.h"
 #include "slurm_plugin/controller/snapshot.h"
@@ -38,8 +39,9 @@ namespace flextrain::slurm_plugin {
 
 // Since the engine began.
 struct EngineCounters {
-  std::map<std::string, int64_t> decisions;                         // by kind, every round's
-  std::map<std::pair<std::string, std::string>, int64_t> scalings;  // by kind and outcome
+  using Count = std::map<std::pair<std::string, std::string>, int64_t>;
+  Count decisions;  // by kind and rule, every round's
+  Count scalings;   // by kind and outcome
 };
 
 // What `sflex idle` and `sflex diag` show; replaced as a whole at every tick.
@@ -222,6 +224,7 @@ class Engine {
   int64_t no_growth_before_ = 0;                  // after slurmctld has lost jobs
   std::map<std::string, int64_t> logged_errors_;  // when, so that one fault is not a line a tick
   EngineCounters counters_;
+  DecisionLog decision_log_{store_};
   std::shared_ptr<const LiveState> live_ = std::make_shared<LiveState>();
 };
 

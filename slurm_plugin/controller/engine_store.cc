@@ -28,6 +28,7 @@ void Engine::mind_store() {
       }
     }
     Status status = store_.reopen();
+    decision_log_.forget();
     if (status.ok()) status = store_.restore(state);
     if (!status.ok()) {
       // Tried again at the next round. The tables come again from the agents.

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "policy/decision_rules.h"
+
 namespace flextrain::slurm_plugin {
 namespace {
 
@@ -89,9 +91,35 @@ double sum_of(const Json& rows, const char* key) {
   return sum;
 }
 
-double count_of(const EngineCounters& counters, const char* kind, const char* outcome) {
-  const auto found = counters.scalings.find({kind, outcome});
-  return found == counters.scalings.end() ? 0 : static_cast<double>(found->second);
+// Rules of the controller itself, beside the policy's.
+constexpr policy::DecisionRule kOwnRules[] = {
+    {policy::DecisionKind::kShrink, "lease-end"},
+    {policy::DecisionKind::kShrink, "disabled"},
+    {policy::DecisionKind::kRefuseGrow, "paused"},
+    {policy::DecisionKind::kRefuseGrow, "left-alone"},
+    {policy::DecisionKind::kRefuseGrow, "switched-off"},
+    {policy::DecisionKind::kRefuseGrow, "database"},
+    {policy::DecisionKind::kRefuseGrow, "watchdog"},
+    {policy::DecisionKind::kRefuseGrow, "lost-companions"},
+};
+
+// Every kind and rule from the beginning, so that a first one is seen as an increase.
+EngineCounters::Count decisions_of(const EngineCounters& counters) {
+  EngineCounters::Count all = counters.decisions;
+  const auto add = [&](const auto& rules) {
+    for (const policy::DecisionRule& rule : rules) {
+      all.try_emplace({std::string(policy::decision_kind_name(rule.kind)), std::string(rule.name)},
+                      0);
+    }
+  };
+  add(policy::kDecisionRules);
+  add(kOwnRules);
+  return all;
+}
+
+double count_of(const EngineCounters::Count& counters, const char* kind, const char* outcome) {
+  const auto found = counters.find({kind, outcome});
+  return found == counters.end() ? 0 : static_cast<double>(found->second);
 }
 
 void controller_families(Exposition& out, const Diag& diag) {
@@ -131,17 +159,16 @@ void pace_families(Exposition& out, const Diag& diag) {
 }
 
 void work_families(Exposition& out, const Diag& diag, const LiveState& live) {
-  out.family("flextrain_decisions", "counter", "Decisions of the policy, every round's.");
-  for (const char* kind : {"grow", "refuse", "shrink", "abort"}) {
-    const auto found = live.counters.decisions.find(kind);
-    out.sample("_total", {{"kind", kind}},
-               found == live.counters.decisions.end() ? 0 : static_cast<double>(found->second));
+  out.family("flextrain_decisions", "counter",
+             "Decisions, every round's, by the rule that decided.");
+  for (const auto& [of, count] : decisions_of(live.counters)) {
+    out.sample("_total", {{"kind", of.first}, {"rule", of.second}}, static_cast<double>(count));
   }
   out.family("flextrain_scalings", "counter", "Scalings that have ended, by what came of them.");
   for (const char* kind : {"grow", "shrink"}) {
     for (const char* outcome : {"done", "rolled-back", "failed"}) {
       out.sample("_total", {{"kind", kind}, {"outcome", outcome}},
-                 count_of(live.counters, kind, outcome));
+                 count_of(live.counters.scalings, kind, outcome));
     }
   }
   out.gauge("flextrain_elastic_jobs", diag.number("jobs"), "Elastic jobs that run.");

@@ -127,7 +127,7 @@ test_morning() {
   assert_eq "alice 2+0 bob 1+0 carol 5" "$(holdings)" "GPUs in the morning"
   # Bases are not taken: a further job waits for one of carol's own.
   late=$(submit carol -N1 --gres=gpu:1 -t 20 -o /dev/null --wrap 'sleep 1')
-  wait_for 60 "the controller sees that job $late waits" seen_waiting "$late"
+  wait_for 90 "the controller sees that job $late waits" seen_waiting "$late"
   job_is "$late" PENDING || fail "job $late is $(job_state "$late") on a full cluster"
   vc as carol touch "over-$reference"
   wait_job "$late" COMPLETED 60

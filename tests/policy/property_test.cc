@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "policy/decision_rules.h"
 #include "policy/snapshot_json.h"
 #include "tests/policy/random_snapshot.h"
 
@@ -118,6 +119,7 @@ void check_caps(const Snapshot& snapshot, const Parameters& parameters,
 
 TEST(PolicyProperty, HoldsForRandomSnapshots) {
   std::map<DecisionKind, int> seen;
+  std::set<std::pair<DecisionKind, std::string>> rules;
   for (uint32_t seed = 1; seed <= 20'000; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Random random(seed);
@@ -133,6 +135,9 @@ TEST(PolicyProperty, HoldsForRandomSnapshots) {
       ++seen[decision.kind];
       ASSERT_FALSE(decision.reason.empty());
       ASSERT_FALSE(decision.rule.empty());
+      const ElasticJobView* job = find(snapshot, decision.job_id);
+      if (job == nullptr || job->hold_rule.empty() || decision.rule != job->hold_rule)
+        rules.insert({decision.kind, decision.rule});
       if (decision.job_id != 0) {
         ASSERT_TRUE(decided.insert(decision.job_id).second) << "one decision per job";
       }
@@ -170,6 +175,11 @@ TEST(PolicyProperty, HoldsForRandomSnapshots) {
   for (const DecisionKind kind : {DecisionKind::kGrow, DecisionKind::kRefuseGrow,
                                   DecisionKind::kShrink, DecisionKind::kAbortReclaim})
     EXPECT_GT(seen[kind], 500) << decision_kind_name(kind) << ": the snapshots must reach it";
+  for (const DecisionRule& rule : kDecisionRules)
+    EXPECT_EQ(rules.erase({rule.kind, std::string(rule.name)}), 1u)
+        << decision_kind_name(rule.kind) << ", " << rule.name << " is listed and never decided";
+  for (const auto& [kind, rule] : rules)
+    ADD_FAILURE() << decision_kind_name(kind) << ", " << rule << " is not in kDecisionRules";
 }
 
 // The order in which the elastic jobs are listed must not matter.

@@ -27,6 +27,7 @@ class Random {
 // node has.
 inline Snapshot random_snapshot(Random& random) {
   Snapshot snapshot = empty_snapshot();
+  snapshot.local_offset_seconds = 3600 * random.between(-12, 12);
   const int nodes = random.between(1, 12);
   std::vector<int> idle(static_cast<size_t>(nodes), 8);
   const auto name = [](int node) { return "n" + std::to_string(node); };
@@ -43,6 +44,7 @@ inline Snapshot random_snapshot(Random& random) {
     job.start_time = kNow - random.between(0, 1000);
     job.failures = random.chance(20) ? random.between(1, 9) : 0;
     job.last_failure_time = kNow - random.between(0, 500);
+    if (random.chance(60)) job.last_switch_time = kNow - random.between(0, 1000);
     if (random.chance(60)) job.remaining_seconds = random.between(1, 1000);
     if (random.chance(60)) job.grow_overhead_seconds = random.between(1, 100);
     job.table.clear();
@@ -111,6 +113,8 @@ inline Parameters random_parameters(Random& random) {
   if (random.chance(30)) parameters.idle_reserve = random.between(0, 100) / 100.0;
   if (random.chance(20)) parameters.max_scalings_per_hour = random.between(1, 4);
   if (random.chance(50)) parameters.spare_ending_seconds = random.between(0, 500);
+  if (random.chance(20)) parameters.cooldown_seconds = random.between(1, 1000);
+  if (random.chance(10)) parameters.quiet_hours = QuietHours::parse("00:00-12:00").value();
   return parameters;
 }
 

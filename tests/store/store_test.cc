@@ -218,12 +218,37 @@ TEST_F(StoreTest, RepeatedNoIsCoalesced) {
   EXPECT_EQ(store->queries().snapshot(1).status().code(), StatusCode::kNotFound)
       << "nobody refers to the first tick any more";
 
-  EXPECT_NE(tick(200, {refusal(7, 200, "guard")}).at(0), first[0]) << "another rule";
-  EXPECT_NE(tick(210, {refusal(7, 210)}).at(0), first[0]) << "no longer the newest";
+  const auto guard = tick(200, {refusal(7, 200, "guard")});
+  EXPECT_NE(guard.at(0), first[0]) << "another rule";
+  EXPECT_EQ(tick(210, {refusal(7, 210)}).at(0), first[0]) << "it wavers: one row of each";
+  EXPECT_EQ(tick(220, {refusal(7, 220, "guard")}).at(0), guard.at(0));
+  EXPECT_EQ(store->queries().decisions({.job_ids = {7}})->back().id, guard.at(0)) << "newest last";
+  DecisionRow larger = refusal(7, 230);
+  larger.to_gpus = 12;
+  EXPECT_EQ(tick(230, {larger}).at(0), first[0]) << "another target";
+  EXPECT_EQ(store->queries().decision(first[0])->to_gpus, 12);
+  const auto next_hour = tick(100 + 3600, {refusal(7, 100 + 3600)});
+  EXPECT_NE(next_hour.at(0), first[0]) << "not for longer than an hour";
+  EXPECT_EQ(tick(100'000, {refusal(7, 100'000)}).at(0), next_hour.at(0)) << "nothing came between";
+  larger.from_gpus = 8;
+  EXPECT_NE(tick(100'001, {larger}).at(0), next_hour.at(0)) << "another size";
+  EXPECT_NE(tick(100'002, {refusal(7, 100'002)}).at(0), next_hour.at(0))
+      << "it was another between";
   DecisionRow grow = refusal(7, 300);
   grow.kind = "grow";
   const auto grown = tick(300, {grow});
   EXPECT_NE(tick(301, {grow}).at(0), grown.at(0)) << "a yes is never coalesced";
+}
+
+TEST_F(StoreTest, RepeatsAreCountedWithoutNewNumbers) {
+  auto store = open();
+  const int64_t id = store->record_tick(Json{{"now", 100}}, {refusal(7, 100)})->at(0);
+  ASSERT_TRUE(store->count_repeats({{id, 5, 150}, {id + 1, 1, 150}}).ok());
+  const DecisionRow row = *store->queries().decision(id);
+  EXPECT_EQ(row.repeats, 6);
+  EXPECT_EQ(row.last_time, 150);
+  EXPECT_EQ(row.reason, "P = 0.3 at 100");
+  EXPECT_EQ(store->queries().snapshot(row.snapshot_id)->at("now"), 100);
 }
 
 TEST_F(StoreTest, AbortsAreCoalescedPerWaitingJob) {

@@ -7,6 +7,7 @@
 #include "controller_fixture.h"
 #include "engine_fixture.h"
 #include "openmetrics.h"
+#include "policy/decision_rules.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -75,8 +76,9 @@ TEST_F(MetricsOfEngine, CountWhatHappened) {
   rig.step();
   OpenMetrics now = metrics();
   EXPECT_EQ(now.error, "");
-  EXPECT_EQ(now.value("flextrain_decisions_total{kind=\"grow\"}"), 1);
-  const double refused = now.value("flextrain_decisions_total{kind=\"refuse\"}");
+  EXPECT_EQ(now.value("flextrain_decisions_total{kind=\"grow\",rule=\"best-entry\"}"), 1);
+  const std::string no_idle = "flextrain_decisions_total{kind=\"refuse\",rule=\"no-idle\"}";
+  const double refused = now.value(no_idle);
   EXPECT_GT(refused, 0);
   EXPECT_EQ(now.value("flextrain_scalings_total{kind=\"grow\",outcome=\"done\"}"), 1);
   EXPECT_EQ(now.value("flextrain_elastic_jobs"), 1);
@@ -87,7 +89,7 @@ TEST_F(MetricsOfEngine, CountWhatHappened) {
   EXPECT_EQ(now.value("flextrain_expanded_gpus"), 16);
   EXPECT_EQ(now.value("flextrain_idle_gpus"), 0);
   rig.step();
-  EXPECT_EQ(metrics().value("flextrain_decisions_total{kind=\"refuse\"}"), refused + 1)
+  EXPECT_EQ(metrics().value(no_idle), refused + 1)
       << "every round's, though the store keeps one row";
   // A shrink that nobody answers.
   rig.submit(2002, 8, 1, false);
@@ -95,13 +97,29 @@ TEST_F(MetricsOfEngine, CountWhatHappened) {
   rig.step(rig.config.shrink_timeout + 1);
   rig.step(1);
   now = metrics();
-  EXPECT_EQ(now.value("flextrain_decisions_total{kind=\"shrink\"}"), 1);
+  EXPECT_EQ(now.value("flextrain_decisions_total{kind=\"shrink\",rule=\"reclaim\"}"), 1);
   EXPECT_EQ(now.value("flextrain_scalings_total{kind=\"shrink\",outcome=\"done\"}") +
                 now.value("flextrain_scalings_total{kind=\"shrink\",outcome=\"failed\"}"),
             1);
   rig.send(protocol::kCommand, {}, protocol::to_json(protocol::CommandRequest{"pause", id}), 0);
   rig.step(1);
-  EXPECT_EQ(metrics().value("flextrain_paused_jobs"), 1);
+  now = metrics();
+  EXPECT_EQ(now.value("flextrain_paused_jobs"), 1);
+}
+
+TEST_F(MetricsOfEngine, ShowEveryRuleFromTheBeginning) {
+  begin(1);
+  const OpenMetrics before = metrics();
+  const size_t samples = before.families.at("flextrain_decisions").samples.size();
+  EXPECT_GT(samples, std::size(policy::kDecisionRules));
+  const uint32_t id = steady_base();
+  rig.step();
+  rig.send(protocol::kCommand, {}, protocol::to_json(protocol::CommandRequest{"pause", id}), 0);
+  rig.step();
+  const OpenMetrics after = metrics();
+  EXPECT_EQ(after.error, "");
+  EXPECT_GT(after.value("flextrain_decisions_total{kind=\"refuse\",rule=\"paused\"}"), 0);
+  EXPECT_EQ(after.families.at("flextrain_decisions").samples.size(), samples) << "a closed set";
 }
 
 size_t append(char* bytes, size_t size, size_t count, void* text) {
