@@ -60,6 +60,8 @@ RegularLayout CandidateMaker::layout(const Candidate& candidate) const {
   layout.schedule = candidate.schedule;
   layout.recompute = candidate.recompute;
   layout.layer_costs = costs_;
+  layout.no_ops = request_.no_ops;
+  layout.empty_stages = request_.no_ops;  // the measured layout may have some
   return layout;
 }
 

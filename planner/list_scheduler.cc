@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <queue>
+
+#include "planner/earliest_stage.h"
 
 namespace flextrain::planner {
 namespace {
@@ -22,18 +23,29 @@ class ListScheduler {
   ListScheduler(const PipelineCosts& costs, const ListRules& rules,
                 const std::vector<Deviation>* deviations)
       : deviations_(deviations),
+        bounded_(deviations != nullptr || rules.give_up < EarliestStage::kNever),
         costs_(costs),
         shape_(costs.shape),
         rules_(rules),
         times_(costs, rules.split_backward),
         stages_(shape_.stages),
-        positions_(shape_.chunks()) {
+        positions_(shape_.chunks()),
+        wake_ups_(shape_.stages) {
+    for (int position = 0; position < shape_.chunks(); ++position) {
+      positions_[position].stage = shape_.stage_at(position);
+      positions_[position].chunk = shape_.chunk_at(position);
+    }
+    for (int stage = 0; stage < shape_.stages; ++stage) {
+      for (int chunk = 0; chunk < shape_.virtual_stages; ++chunk) {
+        place_of_.push_back(shape_.position(stage, chunk));
+      }
+    }
     const size_t cells = static_cast<size_t>(shape_.chunks()) * shape_.micro_batches;
     forward_ready_.assign(cells, kUnknown);
     backward_ready_.assign(cells, kUnknown);
     std::fill_n(forward_ready_.begin(), shape_.micro_batches, 0.0);
     orders_.resize(shape_.stages);
-    if (deviations_ != nullptr) {
+    if (bounded_) {
       for (int stage = 0; stage < shape_.stages; ++stage) {
         double work = 0;
         for (const ChunkCosts& chunk : costs.chunks[stage]) {
@@ -48,15 +60,14 @@ class ListScheduler {
   }
 
   ListRun run() {
-    for (int stage = 0; stage < shape_.stages; ++stage) wake(0, stage);
-    while (!events_.empty()) {
-      const Event event = events_.top();
-      events_.pop();
-      // One of several wake-ups for the same moment is enough.
-      if (stages_[event.stage].free_at > event.time) continue;
-      step(event.stage, event.time);
-    }
+    for (int stage = 0; stage < shape_.stages; ++stage) wake_ups_.set(stage, 0);
     ListRun result;
+    while (wake_ups_.time() != EarliestStage::kNever) {
+      step(wake_ups_.stage(), wake_ups_.time());
+      if (bound_ <= rules_.give_up * (1 + 1e-9)) continue;  // rounding
+      result.given_up = true;
+      return result;
+    }
     for (const StageState& state : stages_) {
       result.makespan = std::max(result.makespan, state.free_at);
       result.longest_span = std::max(result.longest_span, state.free_at - state.first_begin);
@@ -67,13 +78,6 @@ class ListScheduler {
   }
 
  private:
-  struct Event {
-    double time;
-    int stage;
-    bool operator>(const Event& other) const {
-      return time != other.time ? time > other.time : stage > other.stage;
-    }
-  };
   struct StageState {
     double free_at = 0, first_begin = 0;
     double memory = 0;
@@ -82,13 +86,22 @@ class ListScheduler {
   };
   struct PositionState {
     int forwards = 0, backwards = 0, wgrads = 0;  // done
+    int stage = 0, chunk = 0;
   };
   struct Choice {
     Work work = Work::kForward;
     int chunk = -1;
   };
 
-  void wake(double time, int stage) { events_.push({time, stage}); }
+  // For what arrives. A stage that is busy then looks around when it is done.
+  void wake(double time, int stage) {
+    if (stages_[stage].free_at <= time && time < wake_ups_.time_of(stage)) {
+      wake_ups_.set(stage, time);
+    }
+  }
+  int place(int stage, int chunk) const {
+    return place_of_[static_cast<size_t>(stage) * shape_.virtual_stages + chunk];
+  }
   size_t cell(int position, int micro_batch) const {
     return static_cast<size_t>(position) * shape_.micro_batches + micro_batch;
   }
@@ -97,7 +110,7 @@ class ListScheduler {
   }
 
   bool admitted(int stage, int chunk) const {
-    const int position = shape_.position(stage, chunk);
+    const int position = place(stage, chunk);
     const PositionState& state = positions_[position];
     if (!rules_.credits.empty() && state.forwards - state.backwards >= rules_.credits[position]) {
       return false;
@@ -110,7 +123,7 @@ class ListScheduler {
     for (int other = 0; other < shape_.virtual_stages; ++other) {
       const ChunkCosts& costs = costs_.chunks[stage][other];
       recomputed = std::max(recomputed, costs.recomputed);
-      const int at = shape_.position(stage, other);
+      const int at = place(stage, other);
       if (at <= position || positions_[at].forwards > released(positions_[at])) continue;
       ++later;
       reserve += largest_hold(costs, rules_.split_backward) - costs.recomputed;
@@ -144,10 +157,12 @@ class ListScheduler {
   void step(int stage, double now) {
     const StageRule rule = rules_.stages.empty() ? StageRule{} : rules_.stages[stage];
     Choice forward, backward, wgrad;
-    double soonest = kUnknown;  // work known to come
+    double soonest = kUnknown;    // work known to come
+    double next_look = kUnknown;  // when there is something new
     for (int index = 0; index < shape_.virtual_stages; ++index) {
       const int chunk = rule.forward == Pick::kEarlier ? index : shape_.virtual_stages - 1 - index;
-      const double ready = forward_ready(shape_.position(stage, chunk));
+      const double ready = forward_ready(place(stage, chunk));
+      if (ready > now) next_look = std::min(next_look, ready);
       if (ready == kUnknown || !admitted(stage, chunk)) continue;
       if (ready > now) {
         soonest = std::min(soonest, ready);
@@ -159,8 +174,9 @@ class ListScheduler {
     }
     for (int index = 0; index < shape_.virtual_stages; ++index) {
       const int chunk = rule.deep_backward ? index : shape_.virtual_stages - 1 - index;
-      const int position = shape_.position(stage, chunk);
+      const int position = place(stage, chunk);
       const double ready = backward_ready(position);
+      if (ready > now) next_look = std::min(next_look, ready);
       if (ready != kUnknown && fits(stage, chunk)) {
         if (ready > now) {
           soonest = std::min(soonest, ready);
@@ -185,7 +201,10 @@ class ListScheduler {
       }
       options[count++] = choice;
     }
-    if (count == 0) return;  // woken again by what comes
+    if (count == 0) {  // woken again by what is not known yet
+      wake_ups_.set(stage, next_look);
+      return;
+    }
     execute(stage, now, options[std::min(rank_of_next_decision(count), count - 1)]);
   }
 
@@ -202,24 +221,22 @@ class ListScheduler {
 
   int credits_left(int stage, int chunk) const {
     if (rules_.credits.empty()) return 0;
-    const int position = shape_.position(stage, chunk);
+    const int position = place(stage, chunk);
     const PositionState& state = positions_[position];
     return rules_.credits[position] - (state.forwards - state.backwards);
   }
 
-  int oldest_wgrad(int stage, int chunk) const {
-    return positions_[shape_.position(stage, chunk)].wgrads;
-  }
+  int oldest_wgrad(int stage, int chunk) const { return positions_[place(stage, chunk)].wgrads; }
 
   void execute(int stage, double now, const Choice& choice) {
     StageState& state = stages_[stage];
-    const int position = shape_.position(stage, choice.chunk);
+    const int position = place(stage, choice.chunk);
     PositionState& at = positions_[position];
     const ChunkCosts& costs = costs_.chunks[stage][choice.chunk];
     std::vector<Compute>& order = orders_[stage];
     double end = now;
     if (order.empty()) state.first_begin = now;
-    if (deviations_ != nullptr) {
+    if (bounded_) {
       state.end_bound += now - state.free_at;
       bound_ = std::max(bound_, state.end_bound);
     }
@@ -233,7 +250,7 @@ class ListScheduler {
         if (position == shape_.last_position()) {
           ready_backward(position, micro_batch, end);
         } else {
-          const int next = shape_.stage_at(position + 1);
+          const int next = positions_[position + 1].stage;
           const double arrival = next == stage ? end : end + costs.transfer;
           forward_ready_[cell(position + 1, micro_batch)] = arrival;
           wake(arrival, next);
@@ -252,8 +269,8 @@ class ListScheduler {
         state.memory += (rules_.split_backward ? costs.wgrad_kept : 0) - costs.activation;
         if (!rules_.split_backward) --state.activations;
         if (position > 0) {
-          const int previous = shape_.stage_at(position - 1);
-          const int chunk = shape_.chunk_at(position - 1);
+          const auto [previous, chunk] =
+              std::pair(positions_[position - 1].stage, positions_[position - 1].chunk);
           const double hop = previous == stage ? 0 : costs_.chunks[previous][chunk].transfer;
           ready_backward(position - 1, micro_batch, end + hop);
         }
@@ -269,15 +286,16 @@ class ListScheduler {
         break;
     }
     state.free_at = end;
-    wake(end, stage);
+    wake_ups_.set(stage, end);
   }
 
   void ready_backward(int position, int micro_batch, double time) {
     backward_ready_[cell(position, micro_batch)] = time;
-    wake(time, shape_.stage_at(position));
+    wake(time, positions_[position].stage);
   }
 
   const std::vector<Deviation>* deviations_;
+  bool bounded_;  // whether bound_ is kept
   size_t next_deviation_ = 0;
   std::vector<Decision> decisions_;
   double bound_ = 0;
@@ -288,7 +306,8 @@ class ListScheduler {
   std::vector<StageState> stages_;
   std::vector<PositionState> positions_;
   std::vector<double> forward_ready_, backward_ready_;  // [position][micro-batch]
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<int> place_of_;                           // [stage and chunk]
+  EarliestStage wake_ups_;
   Orders orders_;
 };
 
@@ -318,6 +337,7 @@ Result<ListRun> run_list(const PipelineCosts& costs, const ListRules& rules,
     }
   }
   ListRun run = ListScheduler(costs, rules, deviations).run();
+  if (run.given_up) return run;
   for (int stage = 0; stage < costs.shape.stages; ++stage) {
     const auto backwards =
         std::count_if(run.orders[stage].begin(), run.orders[stage].end(),

@@ -11,6 +11,7 @@
 // so on.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "base/status.h"
@@ -40,6 +41,7 @@ struct ListRules {
   std::vector<StageRule> stages;  // empty = the default on all
   double patience = 0;  // a Wgrad is put off for work that is known to come within this share of
                         // its time
+  double give_up = std::numeric_limits<double>::infinity();  // a run that surely ends later
 };
 
 // One choice made differently: at the `decision`-th choice of the run (counted over all stages, in
@@ -58,6 +60,7 @@ struct ListRun {
   std::vector<Decision> decisions;  // only when asked for
   // On a time line on which a hop delays its message and keeps nobody busy.
   double makespan = 0, longest_span = 0;
+  bool given_up = false;  // then the rest says nothing
 };
 
 // kResourceExhausted when a stage's cap cannot hold one micro-batch of each of its chunks.

@@ -2,14 +2,15 @@
 #include "planner/order_run.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <functional>
-#include <limits>
 #include <utility>
+
+#include "planner/earliest_stage.h"
 
 namespace flextrain::planner {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Where the result of a computation goes: a position in the order of execution, or -1.
 int target_position(const ScheduleShape& shape, int stage, const Compute& compute) {
@@ -35,41 +36,76 @@ struct Run {
   std::vector<int> stuck;
 };
 
-// Runs the orders on the time line.
+// A set of stages that is walked in ascending order.
+class StageSet {
+ public:
+  explicit StageSet(int stages) : words_((static_cast<size_t>(stages) + 63) / 64) {}
+  void insert(int stage) { words_[at(stage)] |= bit(stage); }
+  void erase(int stage) { words_[at(stage)] &= ~bit(stage); }
+  // Calls `visit` with each stage that is in the set when it is its turn.
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    for (size_t word = 0; word < words_.size(); ++word) {
+      for (uint64_t left = words_[word]; left != 0;) {
+        const int offset = std::countr_zero(left);
+        visit(static_cast<int>(64 * word) + offset);
+        left = offset == 63 ? 0 : words_[word] & (~uint64_t{0} << (offset + 1));
+      }
+    }
+  }
+
+ private:
+  static size_t at(int stage) { return static_cast<size_t>(stage) / 64; }
+  static uint64_t bit(int stage) { return uint64_t{1} << (static_cast<unsigned>(stage) % 64); }
+  std::vector<uint64_t> words_;
+};
+
+// Runs the orders on the time line. At each moment first what ends then, then transfers, then what
+// can begin, each in the order of the stages; only stages for which something has changed are
+// asked.
 class TimeLine {
  public:
   TimeLine(const ScheduleShape& shape, const Orders& orders, const WorkTimes& times,
            Waiting waiting)
-      : shape_(shape), orders_(orders), times_(times), waiting_(waiting), stages_(shape.stages) {
+      : shape_(shape),
+        orders_(orders),
+        times_(times),
+        waiting_(waiting),
+        stages_(shape.stages),
+        senders_(shape.stages),
+        changed_(shape.stages),
+        ends_(shape.stages) {
     const size_t cells =
         static_cast<size_t>(shape.chunks()) * static_cast<size_t>(shape.micro_batches);
-    for (auto* flags : {&forward_in_, &backward_in_, &forward_done_, &backward_done_}) {
-      flags->assign(cells, false);
-    }
+    seen_.assign(cells, 0);
     for (int micro_batch = 0; micro_batch < shape.micro_batches; ++micro_batch) {
-      forward_in_[cell(0, micro_batch)] = true;
-      backward_in_[cell(shape.last_position(), micro_batch)] = true;
+      seen_[cell(0, micro_batch)] |= kForwardIn;
+      seen_[cell(shape.last_position(), micro_batch)] |= kBackwardIn;
     }
     size_t events = 0;
     for (const auto& order : orders) events += order.size();
     result_.events.reserve(2 * events);
+    for (int stage = 0; stage < shape.stages; ++stage) changed_.insert(stage);
   }
 
   Run run() {
     for (;;) {
-      for (int stage = 0; stage < shape_.stages; ++stage) finish(stage);
+      while (ends_.time() <= now_) {
+        const int stage = ends_.stage();
+        ends_.set(stage, EarliestStage::kNever);
+        finish(stage);
+      }
       // A transfer that takes no time frees both sides for the next one.
       for (bool moved = true; moved;) {
         moved = false;
-        for (int stage = 0; stage < shape_.stages; ++stage) moved |= hand_over(stage);
+        senders_.each([&](int stage) { moved |= hand_over(stage); });
       }
-      for (int stage = 0; stage < shape_.stages; ++stage) start(stage);
-      double next = kNever;
-      for (const StageState& state : stages_) {
-        if (state.busy) next = std::min(next, state.end);
-      }
-      if (next == kNever) break;
-      now_ = next;
+      changed_.each([&](int stage) {
+        start(stage);
+        changed_.erase(stage);
+      });
+      if (ends_.time() == EarliestStage::kNever) break;
+      now_ = ends_.time();
     }
     result_.makespan = now_;
     for (int stage = 0; stage < shape_.stages; ++stage) {
@@ -79,12 +115,13 @@ class TimeLine {
   }
 
  private:
+  // Of a position and micro-batch: what is there, what is computed.
+  enum Seen : uint8_t { kForwardIn = 1, kBackwardIn = 2, kForwardDone = 4, kBackwardDone = 8 };
   struct StageState {
     size_t next = 0;  // index into the order
     bool busy = false, computing = false;
-    double end = 0;
     std::vector<Compute> outbox;  // results not handed over yet
-    std::vector<Compute> inbox;   // on its way here: arrives at `end`
+    std::vector<Compute> inbox;   // on its way here: arrives when the stage is free again
   };
 
   size_t cell(int position, int micro_batch) const {
@@ -93,34 +130,40 @@ class TimeLine {
   size_t own_cell(int stage, const Compute& compute) const {
     return cell(shape_.position(stage, compute.chunk), compute.micro_batch);
   }
+  static uint8_t input_of(Work work) { return work == Work::kForward ? kForwardIn : kBackwardIn; }
 
-  void arrive(int stage, const Compute& compute) {
-    auto& flags = compute.work == Work::kForward ? forward_in_ : backward_in_;
-    flags[cell(target_position(shape_, stage, compute), compute.micro_batch)] = true;
+  void keep_busy(int stage, double seconds) {
+    stages_[stage].busy = true;
+    ends_.set(stage, now_ + seconds);
+  }
+
+  void arrive(int position, const Compute& compute) {
+    seen_[cell(position, compute.micro_batch)] |= input_of(compute.work);
+    changed_.insert(shape_.stage_at(position));
   }
 
   void finish(int stage) {
     StageState& state = stages_[stage];
-    if (!state.busy || state.end > now_) return;
     state.busy = false;
+    changed_.insert(stage);
     if (!state.computing) {
       for (const Compute& compute : state.inbox) {
-        auto& flags = compute.work == Work::kForward ? forward_in_ : backward_in_;
-        flags[own_cell(stage, compute)] = true;
+        seen_[own_cell(stage, compute)] |= input_of(compute.work);
       }
       state.inbox.clear();
       return;
     }
     state.computing = false;
     const Compute& compute = orders_[stage][state.next - 1];
-    if (compute.work == Work::kForward) forward_done_[own_cell(stage, compute)] = true;
-    if (compute.work == Work::kBackward) backward_done_[own_cell(stage, compute)] = true;
+    if (compute.work == Work::kForward) seen_[own_cell(stage, compute)] |= kForwardDone;
+    if (compute.work == Work::kBackward) seen_[own_cell(stage, compute)] |= kBackwardDone;
     const int target = target_position(shape_, stage, compute);
     if (target < 0) return;
     if (shape_.stage_at(target) == stage) {
-      arrive(stage, compute);
+      arrive(target, compute);
     } else {
       state.outbox.push_back(compute);
+      senders_.insert(stage);
     }
   }
 
@@ -138,31 +181,33 @@ class TimeLine {
       result_.events.push_back({true, stage, compute});
       state.outbox.erase(state.outbox.begin() + static_cast<std::ptrdiff_t>(i));
       moved = true;
+      changed_.insert(stage);
       const int chunk = compute.work == Work::kForward ? compute.chunk : shape_.chunk_at(target);
       const double hop = times_.hop(compute.work == Work::kForward ? stage : receiver, chunk);
       if (hop <= 0) {
-        arrive(stage, compute);
+        arrive(target, compute);
         continue;
       }
-      StageState& other = stages_[receiver];
-      state.busy = other.busy = true;
-      state.end = other.end = now_ + hop;
-      other.inbox.push_back({compute.work, compute.micro_batch, shape_.chunk_at(target)});
+      keep_busy(stage, hop);
+      keep_busy(receiver, hop);
+      stages_[receiver].inbox.push_back(
+          {compute.work, compute.micro_batch, shape_.chunk_at(target)});
     }
+    if (state.outbox.empty()) senders_.erase(stage);
     return moved;
   }
 
   bool ready(int stage, const Compute& compute) const {
-    const size_t own = own_cell(stage, compute);
+    const uint8_t seen = seen_[own_cell(stage, compute)];
     switch (compute.work) {
       case Work::kForward:
-        return forward_in_[own];
+        return (seen & kForwardIn) != 0;
       case Work::kBackward:
-        return backward_in_[own] && forward_done_[own];
+        return (seen & kBackwardIn) != 0 && (seen & kForwardDone) != 0;
       case Work::kWgrad:
-        return backward_done_[own];
+        return (seen & kBackwardDone) != 0;
       case Work::kRecompute:
-        return forward_done_[own];
+        return (seen & kForwardDone) != 0;
     }
     return false;
   }
@@ -189,8 +234,8 @@ class TimeLine {
                     [&](const Compute& result) { return needed(stage, result); })) {
       return;
     }
-    state.busy = state.computing = true;
-    state.end = now_ + times_.of(stage, compute);
+    state.computing = true;
+    keep_busy(stage, times_.of(stage, compute));
     ++state.next;
     result_.events.push_back({false, stage, compute});
   }
@@ -200,8 +245,9 @@ class TimeLine {
   const WorkTimes& times_;
   Waiting waiting_;
   std::vector<StageState> stages_;
-  // [position and micro-batch]: input there, gradient there, computed.
-  std::vector<bool> forward_in_, backward_in_, forward_done_, backward_done_;
+  StageSet senders_, changed_;  // with something to hand over; that may now do something else
+  std::vector<uint8_t> seen_;   // [position and micro-batch], bits of Seen
+  EarliestStage ends_;          // of what keeps a stage busy
   double now_ = 0;
   Run result_;
 };
@@ -310,6 +356,51 @@ class Emitter {
 
 }  // namespace
 
+double earliest_end(const ScheduleShape& shape, const Orders& orders, const WorkTimes& times) {
+  const auto cell = [&shape](int position, int micro_batch) {
+    return static_cast<size_t>(position) * shape.micro_batches + micro_batch;
+  };
+  // When inputs arrive and computations end; below 0 = not yet.
+  std::vector<double> forward_in(cell(shape.chunks(), 0), -1),
+      backward_in = forward_in, forward_end = forward_in, backward_end = forward_in;
+  for (int micro_batch = 0; micro_batch < shape.micro_batches; ++micro_batch) {
+    forward_in[cell(0, micro_batch)] = backward_in[cell(shape.last_position(), micro_batch)] = 0;
+  }
+  std::vector<size_t> next(static_cast<size_t>(shape.stages), 0);
+  std::vector<double> free(next.size(), 0);
+  std::vector<int> open;
+  for (int stage = shape.stages - 1; stage >= 0; --stage) open.push_back(stage);
+  while (!open.empty()) {
+    const int stage = open.back();
+    open.pop_back();
+    for (; next[stage] < orders[stage].size(); ++next[stage]) {
+      const Compute& compute = orders[stage][next[stage]];
+      const int position = shape.position(stage, compute.chunk);
+      const size_t at = cell(position, compute.micro_batch);
+      double input = forward_end[at];
+      if (compute.work == Work::kForward) input = forward_in[at];
+      if (compute.work == Work::kWgrad) input = backward_end[at];
+      if (compute.work == Work::kBackward) {
+        input = input < 0 || backward_in[at] < 0 ? -1 : std::max(input, backward_in[at]);
+      }
+      if (input < 0) break;
+      const double end = std::max(free[stage], input) + times.of(stage, compute);
+      free[stage] = end;
+      if (compute.work == Work::kForward) forward_end[at] = end;
+      if (compute.work == Work::kBackward) backward_end[at] = end;
+      const int target = target_position(shape, stage, compute);
+      if (target < 0) continue;
+      const int other = shape.stage_at(target), before = std::min(position, target);
+      const double hop =
+          other == stage ? 0 : times.hop(shape.stage_at(before), shape.chunk_at(before));
+      auto& inputs = compute.work == Work::kForward ? forward_in : backward_in;
+      inputs[cell(target, compute.micro_batch)] = end + hop;
+      if (other != stage) open.push_back(other);
+    }
+  }
+  return *std::max_element(free.begin(), free.end());
+}
+
 OrderRun run_orders(const ScheduleShape& shape, const Orders& orders, const WorkTimes& times,
                     bool send_at_once) {
   Run best = TimeLine(shape, orders, times, Waiting::kAlways).run();
@@ -318,7 +409,9 @@ OrderRun run_orders(const ScheduleShape& shape, const Orders& orders, const Work
   result.makespan = best.makespan;
   if (!best.stuck.empty()) return result;
   if (!send_at_once) {
+    const double least = earliest_end(shape, orders, times);
     for (const Waiting waiting : {Waiting::kWhenNeeded, Waiting::kNever}) {
+      if (best.makespan <= least) break;
       Run other = TimeLine(shape, orders, times, waiting).run();
       if (other.stuck.empty() && other.makespan < best.makespan) best = std::move(other);
     }

@@ -57,6 +57,9 @@ struct OrderRun {
   std::vector<int> stuck;  // stages whose order cannot be finished; empty = complete
 };
 
+// When the orders end if a hop delays its message and keeps nobody busy: no run ends earlier.
+double earliest_end(const ScheduleShape& shape, const Orders& orders, const WorkTimes& times);
+
 // The best of the ways to place the transfers. With `send_at_once` a Send always stands right after
 // its computation (no output outlives the next one).
 OrderRun run_orders(const ScheduleShape& shape, const Orders& orders, const WorkTimes& times,

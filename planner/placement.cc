@@ -34,13 +34,16 @@ using Cuts = std::vector<int>;
 
 class Partitioner {
  public:
-  // `head` is the unit that takes no position of its own, as the embedding.
-  Partitioner(const std::vector<double>& costs, const ScheduleShape& shape, int head)
+  // `head` is the unit that takes no position of its own, as the embedding. Without `empty_chunks`
+  // there must be as many units as chunks, and every chunk gets one.
+  Partitioner(const std::vector<double>& costs, const ScheduleShape& shape, int head,
+              bool empty_chunks)
       : units_(static_cast<int>(costs.size())),
         shape_(shape),
         stages_(shape.stages),
         chunks_(shape.chunks()),
         head_(head),
+        least_(empty_chunks ? 0 : 1),
         prefix_(costs.size() + 1, 0.0) {
     std::partial_sum(costs.begin(), costs.end(), prefix_.begin() + 1);
     largest_ = *std::max_element(costs.begin(), costs.end());
@@ -117,7 +120,7 @@ class Partitioner {
       const int end_low = last ? units_ : 1;
       const int end_high = last ? units_ : units_ - 1;
       for (int end = end_low; end <= end_high; ++end) {
-        const int begin_high = last || chunk == 1 ? end - 1 : end;
+        const int begin_high = last || chunk == 1 ? end - 1 : end - least_;
         for (int begin = begin_high; begin >= 0 && sum(begin, end) <= limit; --begin) {
           const double before = best[at(chunk - 1, begin)];
           if (before == kInfinity) continue;
@@ -192,7 +195,10 @@ class Partitioner {
     for (int cut = source + 1; cut <= target; ++cut) --cuts[cut];
     for (int cut = target + 1; cut <= source; ++cut) ++cuts[cut];
     if (cuts[1] < 1 || cuts[chunks_ - 1] > units_ - 1) return false;
-    return std::is_sorted(cuts.begin(), cuts.end());
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      if (cuts[chunk + 1] - cuts[chunk] < least_) return false;
+    }
+    return true;
   }
 
   // Most positions in one chunk.
@@ -205,6 +211,7 @@ class Partitioner {
   int units_;
   ScheduleShape shape_;
   int stages_, chunks_, head_;
+  int least_;  // units in a chunk
   std::vector<double> prefix_;
   double largest_ = 0;
 };
@@ -278,7 +285,7 @@ Result<LayerPlacement> place_layers(const PlacementRequest& request) {
     return invalid_argument("placement: {} chunks for {} layers, and No-Ops are forbidden", chunks,
                             units);
   }
-  const Partitioner partitioner(usable, shape, head);
+  const Partitioner partitioner(usable, shape, head, request.no_ops);
   const Cuts cuts = partitioner.solve();
   int positions = request.no_ops ? 1 : 0;  // per chunk, the same everywhere
   for (int chunk = 0; request.no_ops && chunk < chunks; ++chunk) {
@@ -292,11 +299,6 @@ Result<LayerPlacement> place_layers(const PlacementRequest& request) {
     // No-Ops end their chunk, but nothing follows the last layer.
     const auto end = chunk == chunks - 1 ? ids.end() - 1 : ids.end();
     if (missing > 0) ids.insert(end, static_cast<size_t>(missing), kNoOp);
-    if (!ids.empty()) continue;
-    return invalid_argument(
-        "placement: these costs leave chunk {} of stage {} without a layer, and No-Ops are "
-        "forbidden; use fewer stages",
-        shape.chunk_at(chunk), shape.stage_at(chunk));
   }
   return placement;
 }

@@ -20,7 +20,7 @@ struct PlacementRequest {
   // their own: defaults in the .cc with their reason).
   std::vector<double> costs;
   bool no_ops = true;         // false: every chunk must hold a layer, nothing is padded
-  bool empty_stages = false;  // more stages than transformer layers and MTP blocks are allowed
+  bool empty_stages = false;  // with No-Ops: more stages than transformer layers and MTP blocks
 };
 
 // Places all global layers on pipeline_parallel stages × virtual_stages chunks, contiguous in

@@ -96,6 +96,7 @@ Result<Plan> make_regular_plan(const RegularLayout& layout) {
   request.order = layout.schedule == "v-shape" ? ChunkOrder::kV : ChunkOrder::kLoop;
   request.costs = layout.layer_costs;
   request.no_ops = layout.no_ops;
+  request.empty_stages = layout.empty_stages;
   ASSIGN_OR_RETURN(const LayerPlacement placement, place_layers(request));
   Plan plan;
   plan.numerics = layout.numerics;

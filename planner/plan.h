@@ -136,7 +136,7 @@ struct RegularLayout {
   std::string schedule = "1f1b";
   Recompute recompute = Recompute::kNone;  // of every transformer layer and MTP block
   std::vector<double> layer_costs;
-  bool no_ops = true;  // as in PlacementRequest
+  bool no_ops = true, empty_stages = false;  // as in PlacementRequest
 };
 Result<Plan> make_regular_plan(const RegularLayout& layout);
 

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/named_schedules.h"
 #include "planner/places.h"
 #include "planner/schedule.h"
+#include "planner/v_schedule.h"
 
 namespace flextrain::planner {
 std::vector<LayerId> held_layers(const StepProfile& profile, const Stage& stage) {
@@ -104,31 +106,6 @@ int64_t scratch_bytes(const StepProfile& profile, const Plan& plan, const Stage&
     }
   }
   return profile.hop_bytes > 0 ? block + ends + gradient + again : block + ends + gradient;
-}
-
-// Most micro-batches of a stage that are between their Recompute (or, split, their Backward) and
-// the last action that needs what was computed there.
-int workspaces(const StageActions& actions, int micro_batches, bool split) {
-  std::vector<bool> open;
-  int now = 0, most = 0;
-  for (const Action& action : actions) {
-    const bool opens =
-        action.kind == ActionKind::kRecompute || (split && action.kind == ActionKind::kBackward);
-    const bool closes = action.kind == (split ? ActionKind::kWgrad : ActionKind::kBackward);
-    if (!opens && !closes) continue;
-    const auto at = static_cast<size_t>(action.chunk) * static_cast<size_t>(micro_batches) +
-                    static_cast<size_t>(action.micro_batch);
-    if (at >= open.size()) open.resize(at + 1);
-    if (opens && !open[at]) {
-      open[at] = true;
-      most = std::max(most, ++now);
-    }
-    if (closes && open[at]) {
-      open[at] = false;
-      --now;
-    }
-  }
-  return most;
 }
 
 // Slots and workspaces: every one has room for the largest of the stage's chunks.
@@ -241,12 +218,14 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
         same_pipeline(pipeline, plan.pipelines[index - 1]) && costs.chunks == previous) {
       continue;
     }
-    ASSIGN_OR_RETURN(const Schedule schedule, schedule_of(plan, static_cast<int>(index)));
+    NamedSchedules mine;
+    NamedSchedules& schedules = options.schedules != nullptr ? *options.schedules : mine;
+    ASSIGN_OR_RETURN(const std::shared_ptr<const NamedSchedule> schedule,
+                     schedules.of(plan, static_cast<int>(index)));
     previous = costs.chunks;
-    const bool split = std::any_of(schedule[0].begin(), schedule[0].end(),
-                                   [](const Action& a) { return a.kind == ActionKind::kWgrad; });
+    const bool split = schedule->split_backward;
     ASSIGN_OR_RETURN(const ScheduleReport report,
-                     check_schedule(schedule, costs.shape, action_costs(costs, split)));
+                     check_schedule(schedule->actions, costs.shape, action_costs(costs, split)));
     for (size_t s = 0; s < pipeline.stages.size(); ++s) {
       const StaticBytes bytes = stage_static_bytes(profile, pipeline.stages[s], options.zero_stage);
       const double share =
@@ -261,9 +240,8 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
       const int64_t fixed = bytes.of_rank(data_parallel);
       double moving = report.peak_memory[s];
       if (profile.hop_bytes > 0) {
-        moving =
-            activation_bytes(profile, pipeline.stages[s], costs.chunks[s], report.peak_slots[s],
-                             workspaces(schedule[s], pipeline.micro_batches, split), split);
+        moving = activation_bytes(profile, pipeline.stages[s], costs.chunks[s],
+                                  report.peak_slots[s], schedule->workspaces[s], split);
       }
       const int64_t peak = fixed + scratch_bytes(profile, plan, pipeline.stages[s]) +
                            static_cast<int64_t>(std::llround(moving));
@@ -279,55 +257,86 @@ Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& mea
 
 namespace {
 
-// Slots that a named schedule surely has in use at once: the Forwards before the first Backward.
+// Slots that every run of a named schedule has in use at once on a stage, from how its lists are
+// made (planner/fixed_orders.cc, schedule_family.cc); whatever else, one micro-batch of every
+// chunk: before the Backward of its last chunk none of its others is done.
 int least_slots(const Plan& plan, const ScheduleShape& shape, int stage) {
   const int64_t all = int64_t{shape.virtual_stages} * shape.micro_batches;
   const int later = shape.stages - 1 - stage;
   int64_t held = shape.virtual_stages;
   if (plan.schedule == "gpipe") held = all;
+  // The Forwards before the first Backward. With equal times, as named schedules are made for, a
+  // Forward reaches zb-1p's stage in each of them, and the first Backward after twice `later`.
   if (shape.virtual_stages == 1 && (plan.schedule == "1f1b" || plan.schedule == "zb-1p")) {
     held = later + 1;
   } else if (plan.schedule == "1f1b") {
     held = 2 * int64_t{later} + int64_t{shape.virtual_stages - 1} * shape.stages + 1;
-  } else if (plan.schedule == "zb-1p") {
-    // May hold what interleaved 1F1B's first stage does; what the emptiest holds, as seen.
-    held = 2 * int64_t{shape.stages - 1} + int64_t{shape.virtual_stages - 1} * shape.stages + 1;
-    held = std::max<int64_t>(shape.virtual_stages, std::min(held, all) / 2);
-  } else if (plan.schedule == "v-shape") {
-    // All of 2p, or 2m where that is less, on the fullest stage, seldom less than this on any: what
-    // is given up wrongly would need more than memory-min does.
-    held = std::max<int64_t>(2, int64_t{3} * std::min(shape.stages, shape.micro_batches) / 2);
+  } else if (plan.schedule == "zb-1p" && stage == 0) {
+    // The first stage has a Forward of its first chunk to do all the time until the first Backward
+    // comes, (v + 1) p - 1 Forwards later, as long as there is room for one of each other chunk.
+    const int64_t room =
+        2 * int64_t{shape.stages - 1} + int64_t{shape.virtual_stages - 1} * (shape.stages - 1) + 1;
+    held = std::max(held, std::min<int64_t>(room, shape.micro_batches));
+  } else if (plan.schedule == "v-shape" && stage == 0) {
+    // Likewise, 2 p Forwards later, which is that of the last chunk; it has that many credits.
+    held = int64_t{std::min(least_credits_down(shape.stages), shape.micro_batches)} + 1;
   }
   return static_cast<int>(std::min(held, all));
+}
+
+// With so many slots and workspaces per stage.
+template <typename Slots, typename Workspaces>
+int64_t memory_with(const StepProfile& profile, const Plan& plan, const PipelineCosts& costs,
+                    const PredictOptions& options, bool split, Slots&& slots,
+                    Workspaces&& workspaces) {
+  const std::vector<Stage>& stages = plan.pipelines.front().stages;
+  const int data_parallel = static_cast<int>(plan.pipelines.size()) * options.copies;
+  int64_t most = 0;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    double moving = 0;
+    if (profile.hop_bytes > 0) {
+      moving =
+          activation_bytes(profile, stages[s], costs.chunks[s], slots(s), workspaces(s), split);
+    } else {
+      // One micro-batch of each chunk; with a single chunk so many. The last one goes back first.
+      for (const ChunkCosts& chunk : costs.chunks[s]) moving += chunk.activation;
+      if (costs.chunks[s].size() == 1) moving *= slots(s);
+      moving += costs.chunks[s].back().recomputed;
+    }
+    const int64_t fixed =
+        stage_static_bytes(profile, stages[s], options.zero_stage).of_rank(data_parallel);
+    most = std::max(most, fixed + scratch_bytes(profile, plan, stages[s]) +
+                              static_cast<int64_t>(std::llround(moving)));
+  }
+  return most;
 }
 
 }  // namespace
 
 int64_t least_memory_bytes(const StepProfile& profile, const Plan& plan,
                            const PredictOptions& options) {
-  const Pipeline& pipeline = plan.pipelines.front();
   const PipelineCosts costs = pipeline_costs(profile, plan, 0, options.copies);
   const auto family = parse_plan_schedule(plan.schedule);
   const bool split = family.ok() && splits_backward(*family);
-  int64_t most = 0;
-  for (size_t s = 0; s < pipeline.stages.size(); ++s) {
-    const Stage& stage = pipeline.stages[s];
-    const int slots = least_slots(plan, costs.shape, static_cast<int>(s));
-    double moving = 0;
-    if (profile.hop_bytes > 0) {
-      moving = activation_bytes(profile, stage, costs.chunks[s], slots, 1, split);
-    } else {
-      // One micro-batch of each chunk; with a single chunk so many. The last one goes back first.
-      for (const ChunkCosts& chunk : costs.chunks[s]) moving += chunk.activation;
-      if (costs.chunks[s].size() == 1) moving *= slots;
-      moving += costs.chunks[s].back().recomputed;
-    }
-    const int64_t fixed = stage_static_bytes(profile, stage, options.zero_stage)
-                              .of_rank(static_cast<int>(plan.pipelines.size()) * options.copies);
-    most = std::max(most, fixed + scratch_bytes(profile, plan, stage) +
-                              static_cast<int64_t>(std::llround(moving)));
+  return memory_with(
+      profile, plan, costs, options, split,
+      [&](size_t s) { return least_slots(plan, costs.shape, static_cast<int>(s)); },
+      [](size_t) { return 1; });
+}
+
+Result<int64_t> peak_memory_bytes(const StepProfile& profile, const Plan& plan,
+                                  const PredictOptions& options) {
+  if (profile.hop_bytes == 0) {  // then it is the checker's peak of each stage's activations
+    ASSIGN_OR_RETURN(const Prediction prediction, predict(profile, {}, plan, options));
+    return prediction.peak_memory_bytes;
   }
-  return most;
+  NamedSchedules mine;
+  ASSIGN_OR_RETURN(const auto schedule,
+                   (options.schedules != nullptr ? *options.schedules : mine).of(plan, 0));
+  return memory_with(
+      profile, plan, pipeline_costs(profile, plan, 0, options.copies), options,
+      schedule->split_backward, [&](size_t s) { return schedule->slots[s]; },
+      [&](size_t s) { return schedule->workspaces[s]; });
 }
 
 double least_tail_seconds(const StepProfile& profile, const MeasuredLayout& measured,

@@ -39,11 +39,14 @@ MeasuredLayout measured_layout(const StepProfile& profile, const Plan& plan);
 PipelineCosts pipeline_costs(const StepProfile& profile, const Plan& plan, int pipeline,
                              int copies = 1);
 
+class NamedSchedules;
+
 struct PredictOptions {
   // The Plan and so many - 1 others like it on the ranks that follow: its DP degree is so many
   // times the Plan's.
   int copies = 1;
   int zero_stage = 0;
+  NamedSchedules* schedules = nullptr;  // keeps what is made, for the next ones
 };
 
 // Runs each pipeline's schedule with the chunk times that the placed layers add up to:
@@ -57,10 +60,14 @@ struct PredictOptions {
 Result<Prediction> predict(const StepProfile& profile, const MeasuredLayout& measured,
                            const Plan& plan, const PredictOptions& options = {});
 
-// What the fullest rank of a one-pipeline Plan holds at least, without making the schedule: exact
-// for gpipe, plain 1f1b and memory-min; for zb-1p and v-shape what was seen of many shapes.
+// What the fullest rank of a one-pipeline Plan holds at least, without making the schedule: no
+// schedule of the Plan's shape, or none that its name stands for, holds less.
 int64_t least_memory_bytes(const StepProfile& profile, const Plan& plan,
                            const PredictOptions& options = {});
+
+// What predict() says of the memory of a one-pipeline Plan, without running the schedule.
+Result<int64_t> peak_memory_bytes(const StepProfile& profile, const Plan& plan,
+                                  const PredictOptions& options = {});
 
 // The least that can come after the last stage's end in a layout of these degrees: as predict()
 // has it for a stage of average size.

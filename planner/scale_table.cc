@@ -6,6 +6,7 @@
 
 #include "planner/candidates.h"
 #include "planner/limits.h"
+#include "planner/named_schedules.h"
 #include "planner/predict.h"
 #include "planner/schedule_family.h"
 
@@ -159,7 +160,11 @@ class TableBuilder {
 
   Result<Prediction> prediction_of(const Candidate& candidate) {
     ASSIGN_OR_RETURN(const Plan plan, maker_.pipeline(candidate));
-    return predict(profile_, measured_, plan, {candidate.data_parallel, request_.zero_stage});
+    return predict(profile_, measured_, plan, options(candidate));
+  }
+
+  PredictOptions options(const Candidate& candidate) {
+    return {candidate.data_parallel, request_.zero_stage, &schedules_};
   }
 
   Result<ScaleEntry> entry(const Candidate& candidate, const Prediction& prediction) const {
@@ -180,12 +185,44 @@ class TableBuilder {
     return entry;
   }
 
-  // One of the candidates of a GPU count, and what is known of it.
-  struct Found {
+  // A candidate that does not fit, and what it needs, at least.
+  struct Unfit {
     const Candidate* candidate = nullptr;
-    Prediction prediction;
-    bool predicted = false;  // else only peak_memory_bytes, a lower bound
+    int64_t bytes = 0;
+    bool exact = false;
   };
+
+  // What it needs, where that is more than the limit; else nothing.
+  Result<std::optional<Unfit>> beyond_limit(const Candidate& candidate) {
+    const int64_t limit = request_.memory_limit_bytes;
+    if (limit == 0) return std::optional<Unfit>();
+    ASSIGN_OR_RETURN(const Plan plan, maker_.pipeline(candidate));
+    const int64_t least = least_memory_bytes(profile_, plan, options(candidate));
+    if (least > limit) return std::optional(Unfit{&candidate, least, false});
+    ASSIGN_OR_RETURN(const int64_t bytes, peak_memory_bytes(profile_, plan, options(candidate)));
+    if (bytes > limit) return std::optional(Unfit{&candidate, bytes, true});
+    return std::optional<Unfit>();
+  }
+
+  // The one that needs least. Lower bounds tell which to look at.
+  Result<const Candidate*> tightest(std::vector<Unfit>& unfit) {
+    std::stable_sort(unfit.begin(), unfit.end(),
+                     [](const Unfit& a, const Unfit& b) { return a.bytes < b.bytes; });
+    const Candidate* best = nullptr;
+    int64_t least = 0;
+    for (const Unfit& one : unfit) {
+      if (best != nullptr && one.bytes >= least) break;
+      int64_t bytes = one.bytes;
+      if (!one.exact) {
+        ASSIGN_OR_RETURN(const Plan plan, maker_.pipeline(*one.candidate));
+        ASSIGN_OR_RETURN(bytes, peak_memory_bytes(profile_, plan, options(*one.candidate)));
+      }
+      if (best != nullptr && bytes >= least) continue;
+      best = one.candidate;
+      least = bytes;
+    }
+    return best;
+  }
 
   // The fastest that fits. Candidates are simulated in the order of their estimates until some
   // that fit have been seen: the estimates differ from the simulation by the unevenness of the
@@ -196,41 +233,32 @@ class TableBuilder {
         candidates.begin(), candidates.end(),
         [](const Candidate& a, const Candidate& b) { return a.estimate < b.estimate; });
     constexpr int kEnough = 2;
-    const int64_t limit = request_.memory_limit_bytes;
-    Found best, tightest;
+    schedules_.forget_lists();  // those of another count have other shapes
+    const Candidate* best = nullptr;
+    Prediction best_prediction;
+    std::vector<Unfit> unfit;
     int fitting = 0;
     for (const Candidate& candidate : candidates) {
       // The estimates leave out how the stages' unevenness adds to the bubble: the rest is slower.
-      if (fitting > 0 && candidate.estimate >= best.prediction.step_seconds) break;
-      Found found;
-      found.candidate = &candidate;
-      if (limit > 0) {
-        ASSIGN_OR_RETURN(const Plan plan, maker_.pipeline(candidate));
-        found.prediction.peak_memory_bytes =
-            least_memory_bytes(profile_, plan, {candidate.data_parallel, request_.zero_stage});
-      }
-      if (limit == 0 || found.prediction.peak_memory_bytes <= limit) {
-        ASSIGN_OR_RETURN(found.prediction, prediction_of(candidate));
-        found.predicted = true;
-      }
-      if (limit > 0 && found.prediction.peak_memory_bytes > limit) {
-        if (tightest.candidate == nullptr ||
-            found.prediction.peak_memory_bytes < tightest.prediction.peak_memory_bytes) {
-          tightest = found;
-        }
+      if (best != nullptr && candidate.estimate >= best_prediction.step_seconds) break;
+      ASSIGN_OR_RETURN(const std::optional<Unfit> too_large, beyond_limit(candidate));
+      if (too_large.has_value()) {
+        unfit.push_back(*too_large);
         continue;
       }
-      if (fitting == 0 || found.prediction.step_seconds < best.prediction.step_seconds) {
-        best = found;
+      ASSIGN_OR_RETURN(const Prediction prediction, prediction_of(candidate));
+      if (best == nullptr || prediction.step_seconds < best_prediction.step_seconds) {
+        best = &candidate;
+        best_prediction = prediction;
       }
       if (++fitting == kEnough) break;
     }
-    if (fitting == 0) best = tightest;
-    if (best.candidate == nullptr) return std::optional<ScaleEntry>();
-    if (!best.predicted) {
-      ASSIGN_OR_RETURN(best.prediction, prediction_of(*best.candidate));
+    if (best == nullptr && !unfit.empty()) {
+      ASSIGN_OR_RETURN(best, tightest(unfit));
+      ASSIGN_OR_RETURN(best_prediction, prediction_of(*best));
     }
-    ASSIGN_OR_RETURN(ScaleEntry result, entry(*best.candidate, best.prediction));
+    if (best == nullptr) return std::optional<ScaleEntry>();
+    ASSIGN_OR_RETURN(ScaleEntry result, entry(*best, best_prediction));
     return std::optional<ScaleEntry>(std::move(result));
   }
 
@@ -251,12 +279,24 @@ class TableBuilder {
   const StepProfile& profile_;
   const ScaleRequest& request_;
   CandidateMaker maker_;
+  NamedSchedules schedules_;
   double forward_ = 0, backward_ = 0;
   MeasuredLayout measured_;
   double correction_ = 1.0;
 };
 
 }  // namespace
+
+std::string why_no_layout(const ScaleRequest& request, int gpus) {
+  const int blocks = request.num_transformer_layers + request.num_mtp_heads;
+  return fmt::format(
+      "{} GPUs are no data x pipeline parallel with data parallel from {} to {} dividing the {} "
+      "micro-batches of a step and pipeline parallel at most {}, the transformer layers{}{}",
+      gpus, request.min_data_parallel, request.max_data_parallel,
+      request.global_batch / request.micro_batch_size, blocks,
+      request.num_mtp_heads > 0 ? " and MTP blocks" : "",
+      request.no_ops ? "" : "; No-Ops, which would fill more stages, are forbidden");
+}
 
 Result<ScaleTable> build_scale_table(const StepProfile& profile, const ScaleRequest& request) {
   RETURN_IF_ERROR(check_request(request));

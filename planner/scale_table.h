@@ -120,6 +120,7 @@ struct ScaleRequest {
   int min_gpus = 1;    // smaller counts get no entry (the measured one does)
   int max_gpus = 1;
   int min_data_parallel = 1, max_data_parallel = 1;  // equal = PP-only elasticity (--elastic=pp)
+  bool no_ops = true;                                // false: as in PlacementRequest, for all Plans
   int64_t memory_limit_bytes = 0;                    // per rank, 0 = unlimited
   std::string device_type;
   double significant_gain = 0.05;   // rule 3: relative gain over the last kept entry
@@ -139,6 +140,10 @@ struct ScaleRequest {
 // differ too much, (3) the gain over the last kept entry is not significant. The measured layout's
 // own count is always kept with source kMeasured.
 Result<ScaleTable> build_scale_table(const StepProfile& profile, const ScaleRequest& request);
+
+// Why no table of this request has an entry for `gpus` GPUs (unless the measured layout has so
+// many).
+std::string why_no_layout(const ScaleRequest& request, int gpus);
 
 Json scale_table_to_json(const ScaleTable& table);
 Result<ScaleTable> scale_table_from_json(const Json& json);

@@ -6,6 +6,7 @@
 
 #include "planner/fixed_orders.h"
 #include "planner/limits.h"
+#include "planner/named_schedules.h"
 #include "planner/schedule_family.h"
 
 namespace flextrain::planner {
@@ -17,19 +18,6 @@ constexpr std::array<std::string_view, 10> kActionNames = {
 
 // What a named schedule of a Plan is made with: it must follow from the Plan alone. A chunk with a
 // layer to recompute does its forward again, as long as the first one.
-PipelineCosts named_costs(const Plan& plan, const Pipeline& pipeline, const ScheduleShape& shape) {
-  PipelineCosts costs = uniform_costs(shape, ChunkCosts{});
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
-      const auto& layers = pipeline.stages[stage].chunks[chunk];
-      const bool recompute = std::any_of(layers.begin(), layers.end(), [&](LayerId layer) {
-        return layer != kNoOp && plan.recompute[layer] != Recompute::kNone;
-      });
-      if (recompute) costs.chunks[stage][chunk].recompute = costs.chunks[stage][chunk].forward;
-    }
-  }
-  return costs;
-}
 
 }  // namespace
 

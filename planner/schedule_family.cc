@@ -49,7 +49,9 @@ Result<Schedule> best_listed(const PipelineCosts& costs, int ahead) {
         refused = listed.status();
         continue;
       }
-      OrderRun run = run_orders(shape, listed->orders, WorkTimes(costs, true), false);
+      const WorkTimes times(costs, true);
+      if (found && earliest_end(shape, listed->orders, times) >= best.makespan) continue;
+      OrderRun run = run_orders(shape, listed->orders, times, false);
       if (!run.stuck.empty()) return internal_error("schedule: an order cannot be run");
       if (found && run.makespan >= best.makespan) continue;
       best = std::move(run);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "planner/list_scheduler.h"
@@ -62,6 +63,7 @@ class RuleSearch {
 
  private:
   static constexpr size_t kStarts = 6;
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
   static constexpr double kMostWork = 4e5;  // computations placed, for either part
   static constexpr double kDear = 6000;
 
@@ -70,16 +72,26 @@ class RuleSearch {
   }
   double work_of_one() const { return 6.0 * costs_.shape.stages * costs_.shape.micro_batches; }
 
-  bool evaluate(Candidate& candidate) {
+  // False also for one that is given up: it would end later than `worth`.
+  bool evaluate(Candidate& candidate, double worth) {
+    candidate.rules.give_up = objective_ == VObjective::kMakespan ? worth : kNever;
     const Result<ListRun> run = list_orders(costs_, candidate.rules);
     if (!run.ok()) {
       refused_ = run.status();
       return false;
     }
+    candidate.rules.give_up = kNever;
+    if (run->given_up) return false;
     candidate.main = run->makespan;
     candidate.other = run->longest_span;
     if (objective_ == VObjective::kLongestSpan) std::swap(candidate.main, candidate.other);
     return true;
+  }
+
+  int least_credits(int position) const {
+    return costs_.memory_cap.empty() && position < costs_.shape.stages
+               ? least_credits_down(costs_.shape.stages)
+               : 1;
   }
 
   // How many evaluations the bound on the work allows.
@@ -103,28 +115,36 @@ class RuleSearch {
   void known() {
     if (objective_ != VObjective::kMakespan || !costs_.memory_cap.empty()) return;
     for (const double up : {0.5, 0.3125, 0.375, 0.25}) {
-      for (const double down : {1.0, 0.8}) {
-        const auto share = [&](double of) {
-          return std::max(1, static_cast<int>(std::lround(of * activations_)));
-        };
-        Candidate candidate = with(Preference::kBackward, true, share(down), share(up));
-        if (evaluate(candidate)) best_.push_back(std::move(candidate));
+      for (const int down : {activations_, least_credits_down(costs_.shape.stages)}) {
+        const int back = std::max(1, static_cast<int>(std::lround(up * activations_)));
+        Candidate candidate = with(Preference::kBackward, true, down, back);
+        if (evaluate(candidate, kNever)) best_.push_back(std::move(candidate));
         if (!best_.empty() && done(best_.back())) return;
       }
     }
   }
 
+  // What is worse than all that `improve` starts from does not matter.
+  double worst_start() const {
+    if (best_.size() < kStarts) return kNever;
+    std::vector<double> mains;
+    for (const Candidate& candidate : best_) mains.push_back(candidate.main);
+    std::nth_element(mains.begin(), mains.begin() + (kStarts - 1), mains.end());
+    return mains[kStarts - 1];
+  }
+
   void grid() {
-    const int downs = activations_ - activations_ / 2 + 1;
+    const int least = costs_.memory_cap.empty() ? least_credits(0) : std::max(1, activations_ / 2);
+    const int downs = activations_ - least + 1;
     const int ups = activations_ - std::max(1, activations_ / 4);
     // Coarser where all of it is too much.
     const int stride = 1 + 4 * downs * ups / evaluations() / 4;
     for (const Preference preference : {Preference::kBackward, Preference::kForward}) {
       for (const bool deep_backward : {true, false}) {
-        for (int down = activations_; down >= std::max(1, activations_ / 2); down -= stride) {
+        for (int down = activations_; down >= least; down -= stride) {
           for (int up = std::max(1, activations_ / 4); up < activations_; up += stride) {
             Candidate candidate = with(preference, deep_backward, down, up);
-            if (evaluate(candidate)) best_.push_back(std::move(candidate));
+            if (evaluate(candidate, worst_start())) best_.push_back(std::move(candidate));
             if (!best_.empty() && done(best_.back())) return;
           }
         }
@@ -151,7 +171,7 @@ class RuleSearch {
         const int position = below(positions);
         StageRule& rule = rules.stages[below(stages)];
         const auto move = [&](int at) {
-          rules.credits[at] = std::clamp(rules.credits[at] + step, 1, activations_);
+          rules.credits[at] = std::clamp(rules.credits[at] + step, least_credits(at), activations_);
         };
         const int what = below(10);
         if (what < 6) {
@@ -168,7 +188,7 @@ class RuleSearch {
         }
       }
       // As good is good enough: the walk crosses plateaus.
-      if (evaluate(changed) && !(base < changed)) base = std::move(changed);
+      if (evaluate(changed, base.main) && !(base < changed)) base = std::move(changed);
     }
   }
 
@@ -182,21 +202,34 @@ class RuleSearch {
 
 }  // namespace
 
-Result<Schedule> make_v_shape(const PipelineCosts& costs, VObjective objective) {
+int least_credits_down(int stages) { return static_cast<int>(std::lround(0.8 * 2 * stages)); }
+
+int deciding_micro_batches(const ScheduleShape& shape) {
+  return std::min(shape.micro_batches, 2 * shape.stages);
+}
+
+Result<ListRules> v_shape_rules(const PipelineCosts& costs, VObjective objective) {
   const ScheduleShape& shape = costs.shape;
   if (shape.order != ChunkOrder::kV || shape.virtual_stages != 2) {
     return invalid_argument(
         "schedule: v-shape needs two chunks per stage in order V, not {} in order {}",
         shape.virtual_stages, shape.order == ChunkOrder::kV ? "V" : "loop");
   }
-  // The steady state repeats: few micro-batches tell which rules are good.
   PipelineCosts trial = costs;
-  trial.shape.micro_batches = std::min(shape.micro_batches, 2 * shape.stages);
-  ASSIGN_OR_RETURN(const ListRules rules, RuleSearch(trial, objective).run());
+  trial.shape.micro_batches = deciding_micro_batches(shape);
+  return RuleSearch(trial, objective).run();
+}
+
+Result<Schedule> v_shape_by(const PipelineCosts& costs, const ListRules& rules) {
   ASSIGN_OR_RETURN(const ListRun run, list_orders(costs, rules));
-  OrderRun result = run_orders(shape, run.orders, WorkTimes(costs, true), false);
+  OrderRun result = run_orders(costs.shape, run.orders, WorkTimes(costs, true), false);
   if (!result.stuck.empty()) return internal_error("schedule: an order cannot be run");
   return std::move(result.schedule);
+}
+
+Result<Schedule> make_v_shape(const PipelineCosts& costs, VObjective objective) {
+  ASSIGN_OR_RETURN(const ListRules rules, v_shape_rules(costs, objective));
+  return v_shape_by(costs, rules);
 }
 
 }  // namespace flextrain::planner

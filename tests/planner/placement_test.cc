@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <random>
@@ -288,6 +289,43 @@ TEST(Placement, ForbiddenNoOps) {
   }
   request.pipeline_parallel = 7;
   EXPECT_THAT(place_layers(request).status().message(), ::testing::HasSubstr("No-Ops are forbid"));
+  request.pipeline_parallel = 3;
+  request.virtual_stages = 3;
+  EXPECT_EQ(place_layers(request).status().message(),
+            "placement: 9 chunks for 8 layers, and No-Ops are forbidden");
+}
+
+// Where there are as many layers as chunks every chunk gets one, whatever they cost.
+TEST(Placement, ForbiddenNoOpsLeaveNoChunkEmpty) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 400; ++round) {
+    PlacementRequest request;
+    request.num_transformer_layers = 1 + static_cast<int>(random() % 12);
+    request.num_mtp_heads = static_cast<int>(random() % 3);
+    const int blocks = request.num_transformer_layers + request.num_mtp_heads;
+    request.pipeline_parallel = 1 + static_cast<int>(random() % blocks);
+    request.virtual_stages =
+        request.pipeline_parallel == 1 ? 1 : 1 + static_cast<int>(random() % 3);
+    if (request.virtual_stages == 2 && random() % 2 == 0) request.order = ChunkOrder::kV;
+    request.no_ops = false;
+    const int units = num_layers(request.num_transformer_layers, request.num_mtp_heads);
+    if (round % 4 > 0) {
+      for (int unit = 0; unit < units; ++unit) {
+        request.costs.push_back(random() % 3 == 0 ? 0.0 : std::pow(10.0, random() % 7));
+      }
+      request.costs[random() % units] = 1;
+    }
+    const int chunks = request.pipeline_parallel * request.virtual_stages;
+    const auto placement = place_layers(request);
+    ASSERT_EQ(placement.ok(), chunks <= units) << placement.status().to_string();
+    if (!placement.ok()) continue;
+    for (const auto& stage : *placement) {
+      for (const auto& chunk : stage) {
+        EXPECT_FALSE(chunk.empty()) << "round " << round;
+        EXPECT_EQ(std::count(chunk.begin(), chunk.end(), kNoOp), 0) << "round " << round;
+      }
+    }
+  }
 }
 
 }  // namespace

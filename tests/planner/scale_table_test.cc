@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -150,6 +151,31 @@ TEST(ScaleTable, TheMemoryRuleSpeaksForAllThatWasTried) {
     enough.memory_limit_bytes -= 1;
     EXPECT_FALSE(by_gpus(*build_scale_table(profile, enough)).at(entry.shape.gpus)->fits);
   }
+}
+
+TEST(ScaleTable, ForbiddenNoOpsAreInNoPlan) {
+  ScaleRequest request = request_for(7, 8, 28);
+  request.max_data_parallel = 4;
+  request.schedules = {"1f1b", "v-shape"};
+  request.virtual_stages = {1, 2};
+  const auto no_ops_in = [](const ScaleTable& table) {
+    int64_t count = 0;
+    for (const ScaleEntry& entry : table.entries) {
+      for (const Stage& stage : entry.plan.pipelines[0].stages) {
+        for (const auto& chunk : stage.chunks)
+          count += std::count(chunk.begin(), chunk.end(), kNoOp);
+      }
+    }
+    return count;
+  };
+  const auto padded = build_scale_table(uniform_profile(7, 8), request);
+  request.no_ops = false;
+  const auto forbidden = build_scale_table(uniform_profile(7, 8), request);
+  ASSERT_TRUE(padded.ok() && forbidden.ok()) << forbidden.status().to_string();
+  EXPECT_GT(no_ops_in(*padded), 0);
+  EXPECT_EQ(no_ops_in(*forbidden), 0);
+  // No size is lost: as many stages as layers need no padding.
+  EXPECT_EQ(forbidden->entries.size(), padded->entries.size());
 }
 
 TEST(ScaleTable, TheMeasuredEntryGoesOnAsItWasMeasured) {

@@ -21,6 +21,7 @@ Result<planner::Plan> regular_plan(const TrainConfig& config, int pipeline_paral
   layout.num_transformer_layers = config.model.layers;
   layout.num_mtp_heads = config.model.mtp_num_layers;
   layout.no_ops = config.no_ops;
+  layout.empty_stages = config.no_ops;  // who asks for so many stages gets them
   layout.data_parallel = data_parallel;
   layout.pipeline_parallel = pipeline_parallel;
   // One stage has nothing to interleave and no V.
@@ -123,7 +124,8 @@ Result<planner::Plan> default_plan(const TrainConfig& config, int ranks,
     return regular_plan(config, pp, dp, layer_costs);
   }
   const int micro_batches = config.global_batch / config.micro_batch_size;
-  const int deepest = config.model.layers + config.model.mtp_num_layers;
+  // By itself no deeper than there are blocks; as deep as asked for.
+  const int deepest = pp > 0 ? pp : config.model.layers + config.model.mtp_num_layers;
   for (int stages = std::min(ranks, deepest); stages >= 1; --stages) {
     if (ranks % stages != 0 || micro_batches % (ranks / stages) != 0) continue;
     if ((pp > 0 && stages != pp) || (dp > 0 && ranks / stages != dp)) continue;

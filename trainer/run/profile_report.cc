@@ -22,6 +22,7 @@ planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Pl
   request.micro_batch_size = config.micro_batch_size;
   request.tokens_per_step = int64_t{config.global_batch} * config.model.sequence;
   request.numerics = config.numerics;
+  request.no_ops = config.no_ops;
   const int gpus = planner::num_ranks(plan),
             data_parallel = static_cast<int>(plan.pipelines.size());
   request.schedule = plan.schedule == "explicit" ? "1f1b" : plan.schedule;

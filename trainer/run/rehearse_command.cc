@@ -36,10 +36,35 @@ void print_rehearsal(const planner::Plan& plan, const RehearsalResult& run, doub
       static_cast<double>(run.peak_device_bytes) / 1e9);
 }
 
+// The table's entries of the sizes to try, in their order.
+Result<std::vector<const planner::ScaleEntry*>> entries_to_try(
+    const planner::ScaleTable& table, const std::vector<int>& sizes,
+    const planner::ScaleRequest& request) {
+  std::vector<const planner::ScaleEntry*> entries;
+  for (const int gpus : sizes) {
+    const auto entry =
+        std::find_if(table.entries.begin(), table.entries.end(),
+                     [&](const planner::ScaleEntry& e) { return e.shape.gpus == gpus; });
+    if (entry == table.entries.end()) {
+      return invalid_argument("--try {}: {}", gpus, planner::why_no_layout(request, gpus));
+    }
+    if (!entry->fits) {
+      return invalid_argument("--try {}: {} ({})", gpus, entry->drop_rule,
+                              planner::plan_summary(entry->plan));
+    }
+    entries.push_back(&*entry);
+  }
+  return entries;
+}
+
 // How far the table's promise for a size is from what that size then does.
 Status try_size(const TrainConfig& config, const ClusterProfile& cluster, int steps,
                 const planner::ScaleEntry& entry, std::vector<planner::MeasuredStep>& measured) {
-  ASSIGN_OR_RETURN(const RehearsalResult run, rehearse(config, entry.plan, cluster, {steps, 0}));
+  Result<RehearsalResult> rehearsed = rehearse(config, entry.plan, cluster, {steps, 0});
+  if (!rehearsed.ok()) {
+    return rehearsed.status().with_context(fmt::format("--try {}", entry.shape.gpus));
+  }
+  const RehearsalResult& run = *rehearsed;
   fmt::print("{:>4}  {:<9.4g}  {:<9.4g}  {:>+6.2f}     {:<9.2f}  {:<9.2f}  {:>+6.2f}     {}\n",
              entry.shape.gpus, entry.step_seconds, run.median_step_seconds,
              percent(entry.step_seconds, run.median_step_seconds),
@@ -76,26 +101,20 @@ Status rehearse_job(const RehearseOptions& options) {
   ASSIGN_OR_RETURN(const RehearsalResult run,
                    rehearse(config, plan, cluster, {options.steps, profile_steps}));
   planner::ScaleRequest request = scale_request(config, plan, std::nullopt);
-  print_rehearsal(plan, run, static_cast<double>(request.tokens_per_step));
-
   for (const int gpus : options.sizes) request.max_gpus = std::max(request.max_gpus, gpus);
   request.measured_plan = plan;
   request.device_type = cluster.device_type;
   request.memory_limit_bytes = static_cast<int64_t>(cluster.memory_gib * 1024 * 1024 * 1024);
   ASSIGN_OR_RETURN(planner::ScaleTable table, planner::build_scale_table(run.profile, request));
+  ASSIGN_OR_RETURN(const std::vector<const planner::ScaleEntry*> tries,
+                   entries_to_try(table, options.sizes, request));
+  print_rehearsal(plan, run, static_cast<double>(request.tokens_per_step));
   std::vector<planner::MeasuredStep> measured;
-  if (!options.sizes.empty()) {
+  if (!tries.empty()) {
     fmt::print(
         "\nGPUs  predicted  rehearsed  error %     memory GB  rehearsed  error %     plan\n");
   }
-  for (const int gpus : options.sizes) {
-    const auto entry =
-        std::find_if(table.entries.begin(), table.entries.end(),
-                     [&](const planner::ScaleEntry& e) { return e.shape.gpus == gpus; });
-    if (entry == table.entries.end()) {
-      return invalid_argument("--try {}: no layout of {} GPUs fits batch, layers and memory", gpus,
-                              gpus);
-    }
+  for (const planner::ScaleEntry* entry : tries) {
     RETURN_IF_ERROR(try_size(config, cluster, options.steps, *entry, measured));
   }
   ASSIGN_OR_RETURN(planner::RefreshedTable refreshed,

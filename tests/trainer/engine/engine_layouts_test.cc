@@ -115,6 +115,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"VShapePP2DP2", 4, "mtp=2", "pp=2 dp=2 v=2 schedule=v-shape"}),
     name_of);
 
+// More stages than layers: some only pass on.
+INSTANTIATE_TEST_SUITE_P(
+    ExactEmptyStages, EqualLayouts,
+    testing::Values(Layout{"PP4", 4, "layers=2", "pp=4"},
+                    Layout{"ZeroBubblePP5", 5, "layers=2", "pp=5 schedule=zb-1p recompute=1"},
+                    Layout{"VShapePP4", 4, "layers=2", "pp=4 v=2 schedule=v-shape"},
+                    Layout{"MtpPP6", 6, "layers=2 mtp=1", "pp=6 schedule=memory-min"}),
+    name_of);
+
 // Padding makes the denominator a count over all ranks; seven layers divide by nothing here.
 INSTANTIATE_TEST_SUITE_P(
     ExactPadded, EqualLayouts,

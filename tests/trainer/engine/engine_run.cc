@@ -42,6 +42,7 @@ Result<planner::Plan> regular_plan(const Options& options, const TrainConfig& co
   layout.numerics = config.numerics;
   layout.schedule = options.at("schedule");
   layout.num_mtp_heads = config.model.mtp_num_layers;
+  layout.empty_stages = true;
   return planner::make_regular_plan(layout);
 }
 
