@@ -179,6 +179,9 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
   const Result<ReplayOptions> common = common_options(options);
   if (!common.ok()) return refused(common.status());
   std::vector<Scenario> scenarios;
+  if (trim(options.policies).empty())
+    return refused(
+        invalid_argument("--policies names none; {} are there", fmt::join(scenario_names(), ", ")));
   for (const std::string& name : split(options.policies, ',')) {
     Result<Scenario> scenario = make_scenario(trim(name), *common);
     if (!scenario.ok()) return refused(scenario.status());
@@ -201,6 +204,7 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
   const std::string layout =
       node_gpus > 0 ? fmt::format("{}x{}", gpus / node_gpus, node_gpus) : "pool";
   size_t done = 0;
+  int64_t elastic_jobs = 0;
   for (const std::string& path : options.traces) {
     const std::string name = path == "-" ? "standard input" : path;
     const Result<std::string> text =
@@ -233,6 +237,11 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
         return results;
       };
       const auto results = run_all(scenarios);
+      const Measures& counted = results.back().measures;
+      if (counted.elastic_jobs + counted.rigid_jobs == 0)
+        return refused(invalid_argument("--warm-up {:g}: no job of {} arrives after so many days",
+                                        options.warm_up_days, name));
+      elastic_jobs += counted.elastic_jobs;
       const bool first = reports.empty();
       for (size_t i = 0; i < results.size(); ++i) {
         if (first) reports.push_back({results[i].name, {}, layout, {}});
@@ -249,6 +258,13 @@ AppResult run_simulate(Environment& environment, const SimulateOptions& options)
       svg = std::move(*drawing);
     }
   }
+  const bool growing =
+      std::any_of(scenarios.begin(), scenarios.end(),
+                  [](const Scenario& scenario) { return scenario.options.elastic; });
+  if (growing && elastic_jobs == 0)
+    notes +=
+        "no job is elastic, and every policy does what rigid does: --sizes, --share, --users and "
+        "--accounts choose who is\n";
   for (const auto& [path, content] :
        {std::pair(options.csv, report_csv(reports)), std::pair(options.svg, svg)}) {
     if (path.empty()) continue;

@@ -75,6 +75,8 @@ class Reader {
       : text_(text), name_(name), options_(options) {}
 
   Result<ReadTrace> read() {
+    static constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of spreadsheets
+    if (text_.substr(0, kByteOrderMark.size()) == kByteOrderMark) at_ = kByteOrderMark.size();
     std::string_view header;
     if (!next_line(header)) return invalid_argument("{}: the file is empty", name_);
     separator_ = header.find('|') != std::string_view::npos ? '|' : ',';
@@ -104,7 +106,7 @@ class Reader {
       if (trim(line).empty()) continue;
       ++result_.lines;
       const std::vector<std::string_view> values = fields(line);
-      if (values.size() < columns_.size())
+      if (values.size() != columns_.size())  // more: a separator within a name moved the others
         return invalid_argument("{}:{}: {} fields, the first line names {}", name_, line_,
                                 values.size(), columns_.size());
       if (Status status = (this->*row)(values); !status.ok())

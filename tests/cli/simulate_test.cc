@@ -175,6 +175,26 @@ TEST(Simulate, SaysWhatIsWrong) {
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--tick", "0"}), HasSubstr("--tick must"));
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--warm-up", "-1"}), HasSubstr("--warm-up must"));
   EXPECT_THAT(error({"t.csv", "--gpus", "8", "--sizes", "many"}), HasSubstr("'many'"));
+  EXPECT_THAT(error({"t.csv", "--gpus", "8", "--policies", ""}),
+              HasSubstr("--policies names none"));
+  environment.files["t.csv"] = kTrace;
+  for (const char* days : {"1e300", "inf", "1"})
+    EXPECT_THAT(error({"t.csv", "--gpus", "128", "--warm-up", days}),
+                HasSubstr("no job of t.csv arrives after so many days"))
+        << days;
+}
+
+TEST(Simulate, SaysWhenNoJobIsElastic) {
+  FakeEnvironment environment;
+  environment.files["t.csv"] = kTrace;
+  const auto notes = [&](const char* policies, const char* sizes) {
+    return simulate(environment,
+                    {"t.csv", "--gpus", "128", "--policies", policies, "--sizes", sizes})
+        .err;
+  };
+  EXPECT_THAT(notes("recommended", "8"), HasSubstr("no job is elastic"));
+  EXPECT_EQ(notes("recommended", "32"), "");
+  EXPECT_EQ(notes("rigid", "8"), "");
 }
 
 }  // namespace

@@ -83,5 +83,21 @@ TEST(ReadTrace, WrongInputIsNamedByLine) {
               HasSubstr("t:2: timestamp='yesterday'"));
 }
 
+TEST(ReadTrace, ALineWithMoreFieldsThanTheFirstIsRefused) {
+  const auto read = read_trace(
+      "JobID|JobName|Submit|Start|End|TimelimitRaw|AllocTRES\n"
+      "7|a|b|2026-11-02T08:00:00|2026-11-02T08:10:00|2026-11-02T08:20:00|9|gres/gpu=1\n",
+      "t", {});
+  ASSERT_FALSE(read.ok());
+  EXPECT_THAT(read.status().message(), testing::HasSubstr("t:2: 8 fields, the first line names 7"));
+}
+
+TEST(ReadTrace, AByteOrderMarkIsNoPartOfTheFirstColumn) {
+  const auto read = read_trace(
+      "\xef\xbb\xbfid,arrival_s,duration_s,gpus,limit_s,u\r\n1,0,10,8,20,0.5\r\n", "t", {});
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->trace.jobs.size(), 1u);
+}
+
 }  // namespace
 }  // namespace flextrain::simulator

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/key_value_config.h"
 #include "base/text.h"
+#include "policy/settings.h"
 #include "slurm_plugin/controller/controller_config.h"
 
 namespace flextrain::slurm_plugin {
@@ -102,6 +103,17 @@ TEST(ControllerConfig, RefusesWithFileAndLine) {
     EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(config.status().message(), HasSubstr(bad.where)) << bad.text;
     EXPECT_THAT(config.status().message(), HasSubstr(bad.why)) << bad.text;
+  }
+}
+
+TEST(ControllerConfig, EveryKeyOfThePolicyRefusesNonsense) {
+  for (const auto& key : policy::settings()) {
+    for (const char* value : {"nan", "inf", "-inf", "-1", "1e300", "99999999999999999999", "0x10",
+                              "ten", "1 2", "1,000", "\x7f"}) {
+      const auto config = parse_controller_config(key.name + "=" + value + "\n", "f");
+      ASSERT_FALSE(config.ok()) << key.name << "=" << value;
+      EXPECT_THAT(config.status().message(), ::testing::HasSubstr("f:1: " + key.name + "="));
+    }
   }
 }
 
