@@ -245,9 +245,11 @@ Status validate_config(const TrainConfig& c) {
         "two chunks per stage",
         c.virtual_stages);
   }
-  if (c.pipeline_parallel > m.layers + m.mtp_num_layers) {
+  if (!c.no_ops && c.pipeline_parallel > m.layers + m.mtp_num_layers) {
     return invalid_argument(
-        "parallel.pipeline_parallel ({}) must not be above model.layers ({}){}",
+        "parallel.pipeline_parallel ({}) must not be above model.layers ({}){}: No-Ops, which "
+        "would "
+        "fill the other stages, are forbidden (parallel.no_ops = false)",
         c.pipeline_parallel, m.layers,
         m.mtp_num_layers > 0 ? fmt::format(" + model.mtp_num_layers ({})", m.mtp_num_layers) : "");
   }
@@ -259,10 +261,6 @@ Status validate_config(const TrainConfig& c) {
   if (c.virtual_stages > 1 && c.pipeline_parallel == 1) {
     return invalid_argument("parallel.virtual_stages ({}) needs parallel.pipeline_parallel above 1",
                             c.virtual_stages);
-  }
-  if (c.text_path.empty() && c.tokens_path.empty()) {
-    return invalid_argument(
-        "no training data: set data.text (a UTF-8 text) or data.tokens (a token file)");
   }
   if (c.eval_every > 0 && c.eval_fraction <= 0) {
     return invalid_argument(

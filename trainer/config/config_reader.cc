@@ -148,12 +148,16 @@ Result<TrainConfig> parse_train_config(std::string_view text, std::string_view f
 
 Result<TrainConfig> read_train_config(const std::string& path,
                                       const std::vector<std::string>& overrides) {
-  const Result<std::string> text = read_file(path, kMaxConfigBytes);
+  ASSIGN_OR_RETURN(const std::string text, read_input_file(path, kMaxConfigBytes));
+  return parse_train_config(text, path, overrides);
+}
+
+Result<std::string> read_input_file(const std::string& path, size_t max_bytes) {
+  Result<std::string> text = read_file(path, max_bytes);
   if (!text.ok() && text.status().code() == StatusCode::kResourceExhausted) {
-    return invalid_argument("{}: no job.toml is that large", text.status().message());
+    return invalid_argument("{}: it cannot be what is meant", text.status().message());
   }
-  if (!text.ok()) return text.status();
-  return parse_train_config(*text, path, overrides);
+  return text;
 }
 
 }  // namespace flextrain::trainer

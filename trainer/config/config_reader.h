@@ -24,6 +24,10 @@ Result<TrainConfig> parse_train_config(std::string_view text, std::string_view f
 Result<TrainConfig> read_train_config(const std::string& path,
                                       const std::vector<std::string>& overrides = {});
 
+// A file that the user names, as read_file; one that is too large is kInvalidArgument here, since
+// it cannot be what was meant.
+Result<std::string> read_input_file(const std::string& path, size_t max_bytes);
+
 // Any other file of this form into `fields`; the same errors.
 Status parse_fields(std::string_view text, std::string_view file_name,
                     const std::vector<ConfigField>& fields);

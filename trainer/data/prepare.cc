@@ -224,6 +224,10 @@ Result<PreparedData> prepare_own_tokens(const TrainConfig& config, const Paths& 
 }  // namespace
 
 Result<PreparedData> prepare_data(const TrainConfig& config, const std::function<bool()>& give_up) {
+  if (config.text_path.empty() && config.tokens_path.empty()) {
+    return invalid_argument(
+        "no training data: set data.text (a UTF-8 text) or data.tokens (a token file)");
+  }
   const Paths paths = paths_of(config);
   if (config.text_path.empty()) return prepare_own_tokens(config, paths);
   return prepare_from_text(config, paths, give_up);

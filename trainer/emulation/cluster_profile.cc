@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/emulation/cluster_profile.h"
 
-#include "base/file.h"
 #include "trainer/config/config_reader.h"
 
 namespace flextrain::trainer {
@@ -53,7 +52,7 @@ Result<ClusterProfile> parse_cluster_profile(std::string_view text, std::string_
 }
 
 Result<ClusterProfile> read_cluster_profile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostBytes));
+  ASSIGN_OR_RETURN(const std::string text, read_input_file(path, kMostBytes));
   return parse_cluster_profile(text, path);
 }
 

@@ -232,27 +232,28 @@ void ChunkExecutor::forward(int chunk, int slot, const GlobalBatch& batch, int64
     const Tensor x = input_of(chunk, i, slot);
     const Tensor weights = store_.layer(place.layer).weights;
     if (place.depth > 0 && !train) break;
+    const bool block = place.kind == LayerKind::kBlock || place.kind == LayerKind::kMtpBlock;
     LayerMath::GateTime gate;
+    LayerMath::GateTime* const timed = profiler != nullptr && block ? &gate : nullptr;
     switch (place.kind) {
       case LayerKind::kEmbedding:
         upload_tokens(batch, first_sample, 0);
         math_->embedding_forward(weights, tokens_, out_of(place, slot));
         break;
       case LayerKind::kBlock:
-        math_->block_forward(weights, x, out_of(place, slot), saved_of(place, slot, -1),
-                             profiler == nullptr ? nullptr : &gate);
-        if (profiler != nullptr)
-          profiler->note_selective(place.layer, backend_.seconds_between(gate.begun, gate.ended));
+        math_->block_forward(weights, x, out_of(place, slot), saved_of(place, slot, -1), timed);
         break;
       case LayerKind::kMtpBlock:
         math_->mtp_forward(weights, x, tokens_ahead(place, batch, first_sample),
-                           out_of(place, slot), saved_of(place, slot, -1));
+                           out_of(place, slot), saved_of(place, slot, -1), timed);
         break;
       case LayerKind::kHead:
       case LayerKind::kMtpLoss:
         head_forward(place, x, slot, batch, first_sample, train, sample_loss);
         break;
     }
+    if (timed != nullptr)
+      profiler->note_selective(place.layer, backend_.seconds_between(gate.begun, gate.ended));
     if (profiler != nullptr)
       profiler->end_layer(place.layer, StepProfiler::Part::kForward,
                           backend_.seconds_between(begun, backend_.record_event()));
@@ -338,7 +339,8 @@ void ChunkExecutor::backward(const RankAction& action, const GlobalBatch& batch,
                                     kept_of(place, action.workspace), layer.gradients, *sink_,
                                     first);
         else
-          math_->mtp_backward(layer.weights, x, ahead, saved, grad, layer.gradients, *sink_, first);
+          math_->mtp_backward(layer.weights, x, ahead, saved, grad, layer.gradients, *sink_, first,
+                              &between);
         break;
       }
       case LayerKind::kHead:

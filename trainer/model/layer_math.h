@@ -91,10 +91,11 @@ class LayerMath {
     Tensor tokens, table, table_gradient;
   };
   void mtp_forward(Tensor weights, Tensor x, const MtpTokens& ahead, Tensor out,
-                   const SavedTensors& saved);
+                   const SavedTensors& saved, GateTime* gate = nullptr);
   void mtp_recompute(Tensor weights, const SavedTensors& saved);
   void mtp_backward(Tensor weights, Tensor x, const MtpTokens& ahead, const SavedTensors& saved,
-                    Tensor grad, Tensor gradients, GradientSink& sink, bool first);
+                    Tensor grad, Tensor gradients, GradientSink& sink, bool first,
+                    Event* between = nullptr);
   // In two parts as a block's; `kept` has mtp_kept_size() floats.
   int64_t mtp_kept_size() const { return block_kept_size() + rows_ * hidden_; }
   void mtp_backward_input(Tensor weights, Tensor x, const MtpTokens& ahead,

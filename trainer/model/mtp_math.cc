@@ -36,7 +36,7 @@ LayerMath::MtpParameters LayerMath::mtp_parameters(Tensor flat) const {
 }
 
 void LayerMath::mtp_forward(Tensor weights, Tensor x, const MtpTokens& ahead, Tensor out,
-                            const SavedTensors& saved) {
+                            const SavedTensors& saved, GateTime* gate) {
   const MtpParameters w = mtp_parameters(weights);
   const MtpSaved s = mtp_saved(saved);
   backend_.rms_norm_forward(x, w.hidden_norm, normed_, s.inverse_rms_hidden, hidden_, norm_eps());
@@ -46,7 +46,7 @@ void LayerMath::mtp_forward(Tensor weights, Tensor x, const MtpTokens& ahead, Te
                             norm_eps());
   backend_.linear_forward(normed_, w.embedding_projection, normed_grad_, mtp_shape_);
   backend_.add(s.projected, normed_grad_, s.projected);
-  block_forward(weights, s.projected, out, s.block);
+  block_forward(weights, s.projected, out, s.block, gate);
 }
 
 void LayerMath::mtp_recompute(Tensor weights, const SavedTensors& saved) {
@@ -56,8 +56,9 @@ void LayerMath::mtp_recompute(Tensor weights, const SavedTensors& saved) {
 
 void LayerMath::mtp_backward(Tensor weights, Tensor x, const MtpTokens& ahead,
                              const SavedTensors& saved, Tensor grad, Tensor gradients,
-                             GradientSink& sink, bool first) {
+                             GradientSink& sink, bool first, Event* between) {
   mtp_backward_input(weights, x, ahead, saved, grad, kept_, gradients, sink, first);
+  if (between != nullptr) *between = backend_.record_event();
   mtp_backward_weight(weights, x, ahead, saved, kept_, gradients, sink, first);
 }
 

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "base/bounded_json.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "planner/predict.h"
+#include "trainer/config/config_reader.h"
 #include "trainer/run/step_clock.h"
 
 namespace flextrain::trainer {
@@ -142,7 +142,7 @@ Result<planner::Plan> default_plan(const TrainConfig& config, int ranks,
 }
 
 Result<planner::Plan> read_plan(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, size_t{64} << 20));
+  ASSIGN_OR_RETURN(const std::string text, read_input_file(path, size_t{64} << 20));
   ASSIGN_OR_RETURN(const Json json, parse_bounded_json(text, path));
   Result<planner::Plan> plan = planner::plan_from_json(json);
   if (!plan.ok()) return plan.status().with_context(path);

@@ -6,6 +6,8 @@
 #include "base/bounded_json.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "planner/predict.h"
+#include "trainer/config/config_reader.h"
 
 namespace flextrain::trainer {
 namespace {
@@ -59,7 +61,7 @@ planner::ScaleRequest scale_request(const TrainConfig& config, const planner::Pl
 Result<std::optional<planner::StepProfile>> find_profile(const TrainConfig& config,
                                                          const std::string& asked) {
   const std::string path = asked.empty() ? config.output_dir + "/profile.json" : asked;
-  const Result<std::string> text = read_file(path, size_t{64} << 20);
+  const Result<std::string> text = read_input_file(path, size_t{64} << 20);
   if (!text.ok()) {
     if (asked.empty() && text.status().code() == StatusCode::kNotFound) {
       return std::optional<planner::StepProfile>();
@@ -72,6 +74,11 @@ Result<std::optional<planner::StepProfile>> find_profile(const TrainConfig& conf
     return invalid_argument(
         "'{}' is of a model with {} layers, embedding, head and MTP included; this one has {}",
         path, profile.layers.size(), num_layers(config.model));
+  }
+  if (Status status =
+          planner::check_profile(profile, config.model.layers, config.model.mtp_num_layers);
+      !status.ok()) {
+    return status.with_context(path);
   }
   return std::optional<planner::StepProfile>(std::move(profile));
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "planner/predict.h"
 #include "planner/table_refresh.h"
@@ -80,6 +81,9 @@ Status try_size(const TrainConfig& config, const ClusterProfile& cluster, int st
 Status write_files(const std::string& folder, const planner::Plan& plan, const RehearsalResult& run,
                    const planner::ScaleTable& table) {
   RETURN_IF_ERROR(make_directories(folder));
+  // The files of two rehearsals that end together are not mixed.
+  ASSIGN_OR_RETURN(const FileLock lock,
+                   FileLock::acquire(folder + "/rehearsal.lock", std::chrono::minutes(5)));
   RETURN_IF_ERROR(write_file_atomically(folder + "/profile.json",
                                         planner::profile_to_json(run.profile).dump(1) + "\n"));
   RETURN_IF_ERROR(write_file_atomically(folder + "/scale_table.json",

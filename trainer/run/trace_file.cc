@@ -9,6 +9,7 @@
 #include "base/json_number.h"
 #include "planner/schedule.h"
 #include "trainer/checkpoint/collective.h"
+#include "trainer/config/config_reader.h"
 
 namespace flextrain::trainer {
 
@@ -110,7 +111,7 @@ Status add_event(const Json& event, const planner::Plan& plan, planner::Schedule
 }  // namespace
 
 Result<MeasuredTimeline> read_trace(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, size_t{256} << 20));
+  ASSIGN_OR_RETURN(const std::string text, read_input_file(path, size_t{256} << 20));
   ASSIGN_OR_RETURN(const Json json, parse_bounded_json(text, path));
   if (!json.is_object() || !json.contains("flextrain_plan") || !json.contains("traceEvents")) {
     return data_loss("'{}' is no trace of flextrain-trainer", path);

@@ -140,6 +140,29 @@ TEST(Prediction, OfMemoryIsWhatTheActionsHold) {
   }
 }
 
+// What is measured of a layer does not depend on the schedule that ran: the weight gradients are
+// known apart of every layer that has some, MTP blocks among them, whether the backward was split
+// or not, and what selective recomputation would do again of every block.
+TEST(Prediction, TheBackwardIsKnownInItsPartsWhateverRan) {
+  TrainConfig config = rehearsed_job(4, 6, 1024);
+  config.model.mtp_num_layers = 2;
+  const ClusterProfile cluster;
+  const planner::Plan whole = rehearsed_plan(config, {3, 1, 1, "1f1b"});
+  const auto together = rehearse(config, whole, cluster, {1, 1});
+  const auto apart = rehearse(config, rehearsed_plan(config, {3, 1, 1, "zb-1p"}), cluster, {1, 1});
+  ASSERT_TRUE(together.ok() && apart.ok()) << together.status().to_string();
+  for (planner::LayerId layer = 1; layer < planner::num_layers(whole); ++layer) {
+    if (!planner::is_block(whole, layer)) continue;
+    const planner::LayerProfile& one = together->profile.layers[static_cast<size_t>(layer)];
+    const planner::LayerProfile& two = apart->profile.layers[static_cast<size_t>(layer)];
+    EXPECT_GT(two.wgrad, 0) << layer;
+    EXPECT_NEAR(one.wgrad / two.wgrad, 1, 0.03) << layer;
+    EXPECT_NEAR(one.backward / two.backward, 1, 0.03) << layer;
+    EXPECT_GT(one.selective_seconds, 0) << layer;
+    EXPECT_GT(one.selective_bytes, 0) << layer;
+  }
+}
+
 TEST(Rehearsal, IsTheSameEveryTimeAndAnotherBySeed) {
   const TrainConfig config = rehearsed_job(8, 16, 2048);
   const planner::Plan plan = rehearsed_plan(config, {4, 2, 1, "1f1b"});

@@ -18,6 +18,7 @@ TEST_F(TrainerTest, UnusableInputGives78WithOneClearLine) {
       {0, "train none.toml", "none.toml"},
       {0, "train job.toml --set model.layer=3", "unknown key 'layer'"},
       {0, "train job.toml --set data.text=none.txt", "'none.txt' does not exist"},
+      {0, "train job.toml --set data.text= --set data.tokens=", "no training data: set data.text"},
       {0, "train job.toml --set model.sequence=1000000", "the data is too short"},
       {0, "train job.toml --set model.vocab=100", "model.vocab is 100"},
       {0, "resume job.toml", "holds no checkpoint"},

@@ -135,7 +135,7 @@ TEST_F(TrainerTest, PlanRefusesWhatCannotWorkInOneLine) {
     std::string forward, arguments, message;
   } cases[] = {
       {"-1", "--gpus 3", "'forward'"},
-      {"", "--gpus 3", "all layer costs are 0"},
+      {"", "--gpus 3", "all layers took 0 s"},
       {"NaN", "--gpus 3", "profile.json"},
       {"1e999", "--gpus 3", "profile.json"},
       {"0.01", "--gpus 3 --set parallel.schedule=searched --set parallel.memory_cap_bytes=50",
