@@ -30,14 +30,17 @@ for p in 0.3 0.5 0.7 0.9; do row "GateProbability=$p" recommended "$gpus" --set 
 for w in 3600 14400 86400; do row "ArrivalWindowSeconds=$w" recommended "$gpus" --set ArrivalWindowSeconds=$w; done
 for f in trailing seasonal idle; do row "Forecast=$f" recommended "$gpus" --set Forecast=$f; done
 row "Gate=none" recommended "$gpus" --set Gate=none
-row "Gate=net-benefit" recommended "$gpus" --set Gate=net-benefit
+for g in break-even-take-back net-benefit; do row "Gate=$g" recommended "$gpus" --set Gate=$g; done
 for m in 1 8 32 128; do
   row "flextrain-paper, ArrivalMinGPUs=$m" flextrain-paper "$gpus" --set ArrivalMinGPUs=$m
 done
 row "RemainingTimeGuard=no" recommended "$gpus" --set RemainingTimeGuard=no
 row "guard by the time limit" recommended "$gpus" --remaining limit
 row "guard by the age" recommended "$gpus" --remaining nothing
-row "SpareEndingSeconds=0" recommended "$gpus" --set SpareEndingSeconds=0
+for setting in RequireEmptyQueue=no Victims=most-expanded SpareEndingSeconds=0 SpareEndingSeconds=600 MaxGrowth=2 \
+  CooldownSeconds=600 CooldownSeconds=3600 MaxScalingsPerHour=2 IdleReserve=0.1; do
+  row "$setting" recommended "$gpus" --set "$setting"
+done
 for t in 10 300 600; do row "a look every $t s" recommended "$gpus" --tick $t; done
 for p in 5 30 60 120 300 600 1200; do
   row "pause $p s" recommended "$gpus" --pause $p

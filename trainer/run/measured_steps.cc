@@ -18,22 +18,21 @@ std::string path_of(const TrainConfig& config) {
   return config.output_dir + "/measured_steps.json";
 }
 
-// What a step's time depends on besides the size.
-Json key_of(const TrainConfig& config) {
+}  // namespace
+
+Json measured_job(const TrainConfig& config) {
   return {{"model", config_to_json(config)["model"]},
           {"global_batch", config.global_batch},
           {"micro_batch_size", config.micro_batch_size},
           {"numerics", planner::numerics_name(config.numerics)}};
 }
 
-}  // namespace
-
 std::vector<planner::MeasuredStep> read_measured_steps(const TrainConfig& config) {
   std::vector<planner::MeasuredStep> steps;
   const Result<std::string> text = read_file(path_of(config), kMostBytes);
   if (!text.ok()) return steps;
   const Result<Json> json = parse_bounded_json(*text, path_of(config));
-  if (!json.ok() || !json->is_object() || json->value("job", Json()) != key_of(config))
+  if (!json.ok() || !json->is_object() || json->value("job", Json()) != measured_job(config))
     return steps;
   const Json list = json->value("steps", Json::array());
   if (!list.is_array()) return steps;
@@ -61,7 +60,7 @@ Status write_measured_step(const TrainConfig& config, std::vector<planner::Measu
     list.push_back(Json::array({step.gpus, step.step_seconds}));
   }
   return write_file_atomically(path_of(config),
-                               Json{{"job", key_of(config)}, {"steps", list}}.dump(1) + "\n");
+                               Json{{"job", measured_job(config)}, {"steps", list}}.dump(1) + "\n");
 }
 
 }  // namespace flextrain::trainer

@@ -6,11 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "planner/table_refresh.h"
 #include "trainer/config/train_config.h"
 
 namespace flextrain::trainer {
+
+// What a step's time depends on besides the size: by this the files know their job.
+Json measured_job(const TrainConfig& config);
 
 // What the file holds for this model, batch and numerics; nothing when there is none, it cannot be
 // used, or it is another job's.

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "trainer/checkpoint/collective.h"
+#include "trainer/run/known_profiles.h"
 #include "trainer/run/measured_steps.h"
 #include "trainer/run/plan_choice.h"
 #include "trainer/run/stop_signal.h"
@@ -60,6 +61,7 @@ Status TrainLoop::open_metrics() {
 
 Result<LoopEnd> TrainLoop::run() {
   RETURN_IF_ERROR(open_metrics());
+  report_known_profile();
   while (cursor_.step < config_.steps) {
     const Stopwatch watch;
     ASSIGN_OR_RETURN(const StepResult result, one_step());
@@ -212,6 +214,8 @@ Status TrainLoop::profile_if_complete() {
   if (is_root()) {
     const Status written = write_profile(config_, profile, control_);
     if (!written.ok()) log_warning("no profile: {}", written.message());
+    const Status kept = write_known_profile(config_, plan_id_, profile);
+    if (!kept.ok()) log_warning("known_profiles.json: {}", kept.message());
     unreported_profile_ = profile;
     profiled_plan_ = plan_;
     report_profile();
@@ -252,6 +256,17 @@ Status TrainLoop::improve_schedule(const planner::StepProfile& profile) {
   plan_id_ = planner::plan_id(plan_);
   profile_from_ = cursor_.step;
   return {};
+}
+
+// From an earlier run of this job, or its last time at this size: until this run's own profile, by
+// which whatever is stale is replaced.
+void TrainLoop::report_known_profile() {
+  if (!is_root()) return;
+  unreported_profile_ = read_known_profile(config_, plan_id_);
+  if (!unreported_profile_.has_value()) return;
+  log_info("the scale table begins with the profile of an earlier run with this plan");
+  profiled_plan_ = plan_;
+  report_profile();
 }
 
 // The agent writes its bounds when its controller answers, which may be long after the profile.

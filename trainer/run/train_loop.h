@@ -47,6 +47,7 @@ class TrainLoop {
   Status profile_if_complete();
   // Where wants_made_schedule(): rank 0 makes it from the profile, all change to it. Once.
   Status improve_schedule(const planner::StepProfile& profile);
+  void report_known_profile();
   void report_profile();
   // Rank 0: keeps the step's time; whether the table should be made anew.
   void note_step_seconds(double seconds);

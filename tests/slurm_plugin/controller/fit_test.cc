@@ -111,6 +111,10 @@ TEST_F(FitTest, EveryReasonToPassANodeOver) {
          t.view.reservations = {{"maint", 1200, 5000, {"n2"}}};
        }},
       {"planned soon", [](FitTest& t) { t.planned["n2"] = 1200; }},
+      {"opted out",
+       [](FitTest& t) {
+         t.config.opt_out_nodes = {"n2", "n9"};
+       }},
   };
   for (const Case& c : cases) {
     FitTest* self = this;
@@ -122,6 +126,7 @@ TEST_F(FitTest, EveryReasonToPassANodeOver) {
     base = base_before;
     companions.clear();
     planned.clear();
+    config = {};
   }
 }
 
@@ -293,6 +298,8 @@ TEST_F(FitTest, IdleGpusThatAreOfNoUseSayWhy) {
   view.nodes[1].usable = false;
   view.nodes[1].state = "IDLE+DRAIN";
   EXPECT_EQ(why_not_usable(view, view.nodes[1], config), "node is idle+drain");
+  config.opt_out_nodes = {"n3"};
+  EXPECT_EQ(why_not_usable(view, view.nodes[2], config), "opted out (OptOutNodes)");
   config.partitions = {"other"};
   EXPECT_NE(why_not_usable(view, view.nodes[2], config), "");
   view.nodes[2].gpus_allocated = 8;

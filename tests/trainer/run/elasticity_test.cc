@@ -74,6 +74,37 @@ TEST_F(TrainerTest, ChainOfFourLayoutsIsTheStraightRun) {
   EXPECT_EQ(digest("chain"), digest("straight"));
 }
 
+// The next run of a job has a scale table before it has measured anything itself: this one never
+// does.
+TEST_F(TrainerTest, TheNextRunOfAJobBeginsWithTheTableOfTheLast) {
+  const std::string control = path("control");
+  const auto run_with_bounds = [&](const std::string& folder, const std::string& settings) {
+    std::filesystem::remove_all(control);
+    ASSERT_TRUE(make_directories(control).ok());
+    ASSERT_TRUE(write_file_atomically(control + "/request.json",
+                                      R"({"max_gpus": 4, "elastic_mode": "dp+pp",
+                                          "device_type": "sim", "memory_limit_bytes": 0})")
+                    .ok());
+    ::setenv("FLEXTRAIN_CONTROL_DIR", control.c_str(), 1);
+    const int code = train(folder, 2, settings);
+    ::unsetenv("FLEXTRAIN_CONTROL_DIR");
+    ASSERT_EQ(code, 0) << output_;
+  };
+  run_with_bounds("job", "");
+  EXPECT_THAT(output_, testing::Not(HasSubstr("begins with the profile of an earlier run")));
+  const auto first = parse_json(*read_file(control + "/scale_table.json"), "table");
+  ASSERT_TRUE(first.ok());
+  run_with_bounds("job", "--set training.steps=12 --set output.profile_steps=0");
+  EXPECT_THAT(output_, HasSubstr("begins with the profile of an earlier run"));
+  const auto again = parse_json(*read_file(control + "/scale_table.json"), "table");
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)["measured_gpus"], 2);
+  EXPECT_EQ((*again)["entries"].size(), (*first)["entries"].size());
+  // In another folder it is another job.
+  run_with_bounds("other", "--set output.profile_steps=0");
+  EXPECT_FALSE(std::filesystem::exists(control + "/scale_table.json"));
+}
+
 // The Plan comes from the agent, as a file; its reports go back the same way.
 TEST_F(TrainerTest, AgentContract) {
   write_job(path("job"));

@@ -2,10 +2,14 @@
 // What a job's sizes have measured outlives a restart, and nothing else is taken for it.
 #include "trainer/run/measured_steps.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <filesystem>
 
 #include "base/file.h"
 #include "tests/trainer/temp_folder.h"
+#include "trainer/run/known_profiles.h"
 #include "trainer/run/profile_report.h"
 
 namespace flextrain::trainer {
@@ -50,6 +54,32 @@ TEST_F(MeasuredSteps, ADamagedFileCountsForNothing) {
   text.replace(text.find("0.5"), 3, "-1");
   ASSERT_TRUE(write_file_atomically(path("measured_steps.json"), text).ok());
   EXPECT_TRUE(stored(config_).empty());
+}
+
+TEST_F(MeasuredSteps, ProfilesAreKeptByPlanForTheSameJob) {
+  config_.model.layers = 2;
+  planner::StepProfile profile;
+  profile.layers.resize(static_cast<size_t>(num_layers(config_.model)));
+  profile.step_seconds = 0.5;
+  profile.steps = 2;
+  EXPECT_FALSE(read_known_profile(config_, "a").has_value());
+  ASSERT_TRUE(write_known_profile(config_, "a", profile).ok());
+  profile.step_seconds = 0.25;
+  ASSERT_TRUE(write_known_profile(config_, "b", profile).ok());
+  ASSERT_TRUE(read_known_profile(config_, "a").has_value());
+  EXPECT_EQ(read_known_profile(config_, "a")->step_seconds, 0.5);
+  EXPECT_EQ(read_known_profile(config_, "b")->step_seconds, 0.25);
+  EXPECT_FALSE(read_known_profile(config_, "c").has_value());
+  TrainConfig other = config_;
+  other.model.hidden *= 2;
+  EXPECT_FALSE(read_known_profile(other, "a").has_value());
+  for (int plan = 0; plan < 100; ++plan) {
+    ASSERT_TRUE(write_known_profile(config_, fmt::format("plan-{}", plan), profile).ok());
+  }
+  EXPECT_TRUE(read_known_profile(config_, "plan-99").has_value());
+  EXPECT_LT(std::filesystem::file_size(path("known_profiles.json")), 64u << 10) << "bounded";
+  ASSERT_TRUE(write_file_atomically(path("known_profiles.json"), "{\"job\"").ok());
+  EXPECT_FALSE(read_known_profile(config_, "plan-99").has_value());
 }
 
 // The profile is of two ranks; four were measured before, and took longer than is predicted.
