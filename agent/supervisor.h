@@ -11,9 +11,10 @@
 //    └ killing ◀─────────────────────────────── launching over the target ◀┘
 //
 // A switch that does not reach its first step goes back to the last layout that did; a job never
-// dies of one. Exit codes: 0 trained, 85 checkpointed on the user's signal, 78 as the trainer said;
-// 74 when the user's signal came but nothing could be saved; others: the trainer's, after its
-// restarts were used up.
+// dies of one: where that does not start either (no space in /tmp, checkpoints that cannot be
+// reached), it is tried again for restart_window. Exit codes: 0 trained, 85 checkpointed on the
+// user's signal, 78 as the trainer said; 74 when the user's signal came but nothing could be saved;
+// others: the trainer's, after its restarts were used up.
 //
 // A trainer that hangs (liveness.h) is killed in any state and goes on from its last checkpoint.
 // All times are a steady clock's; those that the trainer writes are turned into it.
@@ -119,6 +120,7 @@ class Supervisor {
   void on_exit_of_hung(int code);
   void on_first_step(double time);
   void restart_later(int code, bool before_first_step);
+  bool wait_for_start() const;
   void finish(int code, std::string reason);
   bool user_stop_possible() const;
 
@@ -192,6 +194,9 @@ class Supervisor {
   Layout backoff_layout_;
   std::vector<Clock::time_point> restarts_;
   int failures_before_step_ = 0;
+  // When a trainer that had made steps was first moved since its last one: until it makes the next,
+  // what keeps it from starting is waited for.
+  std::optional<Clock::time_point> moved_;
   int last_exit_ = 0;
 
   protocol::RegisterRequest registration_;

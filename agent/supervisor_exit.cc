@@ -122,8 +122,17 @@ void Supervisor::on_exit_of_launching(int code) {
         fmt::format("the trainer ended with exit code {} before its first step", code));
   }
   if (code == kExitCheckpointed) return finish(code, "checkpointed on a signal to the trainer");
-  if (code == kExitBadConfiguration) return finish(code, "the trainer refuses its configuration");
+  // What was good enough for steps is not refused for itself.
+  if (code == kExitBadConfiguration && !wait_for_start()) {
+    return finish(code, "the trainer refuses its configuration");
+  }
   restart_later(code, /*before_first_step=*/true);
+}
+
+// A trainer that made steps until it was moved would still make them: it is the machine that does
+// not let it start, and that may pass.
+bool Supervisor::wait_for_start() const {
+  return moved_ && Clock::now() - *moved_ < options_.restart_window;
 }
 
 void Supervisor::on_exit_of_running(int code) {
@@ -153,6 +162,7 @@ void Supervisor::on_exit_of_running(int code) {
 void Supervisor::on_first_step(double time) {
   state_ = State::kRunning;
   failures_before_step_ = 0;
+  moved_.reset();
   good_ = current_;
   kept_.layout = good_;
   if (companions_of(good_).empty()) base_plan_ = good_.plan;
@@ -176,8 +186,10 @@ void Supervisor::restart_later(int code, bool before_first_step) {
   const Clock::time_point now = Clock::now();
   std::erase_if(restarts_, [&](Clock::time_point t) { return now - t > options_.restart_window; });
   if (before_first_step) ++failures_before_step_;
-  const int used = static_cast<int>(restarts_.size());
-  if (used >= options_.max_restarts || failures_before_step_ >= kMaxFailuresBeforeStep) {
+  const bool waits = before_first_step && wait_for_start();
+  const int used = waits ? failures_before_step_ - 1 : static_cast<int>(restarts_.size());
+  if (!waits &&
+      (used >= options_.max_restarts || failures_before_step_ >= kMaxFailuresBeforeStep)) {
     return finish(code == 0 ? 1 : code,
                   failures_before_step_ >= kMaxFailuresBeforeStep
                       ? fmt::format("the trainer failed {} times before its first step; last exit "
@@ -186,11 +198,20 @@ void Supervisor::restart_later(int code, bool before_first_step) {
                       : fmt::format("the trainer failed again after {} restarts; last exit code {}",
                                     used, code));
   }
-  restarts_.push_back(now);
-  const milliseconds pause = std::min(options_.last_backoff, options_.first_backoff * (1 << used));
-  log_warning(
-      "the trainer ended with exit code {}; restart {} of {} from its last checkpoint in {} s",
-      code, used + 1, options_.max_restarts, static_cast<double>(pause.count()) / 1000.0);
+  const milliseconds pause =
+      std::min(options_.last_backoff, options_.first_backoff * (1 << std::min(used, 16)));
+  const double seconds = static_cast<double>(pause.count()) / 1000.0;
+  if (waits) {
+    log_warning(
+        "the trainer, which ran until it was moved, ended with exit code {} before its first step; "
+        "tried again in {} s, for {} s since then at most",
+        code, seconds, options_.restart_window.count());
+  } else {
+    restarts_.push_back(now);
+    log_warning(
+        "the trainer ended with exit code {}; restart {} of {} from its last checkpoint in {} s",
+        code, used + 1, options_.max_restarts, seconds);
+  }
   state_ = State::kBackoff;
   backoff_until_ = now + pause;
   backoff_layout_ = base_layout();

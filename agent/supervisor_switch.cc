@@ -194,6 +194,7 @@ void Supervisor::begin_switch(Switch next) {
 
 // The old trainer has ended: on to the target, or back.
 void Supervisor::continue_switch() {
+  if (last_step_ >= 0 && !moved_) moved_ = Clock::now();
   if (switch_->exited == 0) switch_->exited = steady_seconds();
   // A progress file written after the save tells of no later step.
   if (switch_->last_step == 0 && last_step_time_ > 0 &&
@@ -215,7 +216,7 @@ void Supervisor::continue_switch() {
 }
 
 // The switch will not be. No process runs. A growth goes back to the last good layout; anything
-// else has no way back, so it goes to the base, whose restarts are limited.
+// else has no way back, so it goes to the base, which is tried for a while.
 void Supervisor::fail_switch(std::string reason) {
   Switch failed = std::move(*std::exchange(switch_, std::nullopt));
   log_warning("{}: {}", failed.order_id.empty() ? "recovery" : "order " + failed.order_id, reason);
@@ -232,7 +233,7 @@ void Supervisor::fail_switch(std::string reason) {
     switch_ = std::move(failed);
     return continue_switch();
   }
-  // Already on the base: an ordinary failing trainer from here on, without the Plan that failed.
+  // Already on the base: a trainer that fails from here on, without the Plan that failed.
   base_plan_ = Json();
   good_ = base_layout();
   failed.failure.clear();

@@ -46,6 +46,18 @@ class Run : public ::testing::Test {
     const std::string before = rig.read(path);
     return wait_until([&] { return rig.running() && rig.read(path) != before; });
   }
+  // A growth that fails; back on the base it fails as well, until that is mended.
+  void goes_on_after(const char* fault) {
+    start_and_settle();
+    rig.write("leave_at_ranks", "3");
+    rig.write(fault, "2");
+    controller.send_order(rig.order(OrderKind::kGrow, "g", 1, "p"), 1);
+    ASSERT_TRUE(wait_until([&] { return rig.launches() >= 7; })) << rig.log();
+    rig.remove(fault);
+    EXPECT_TRUE(steps_on()) << rig.log();
+    EXPECT_EQ(rig.last_size(), 2);
+    EXPECT_FALSE(controller.reports()[0].done);
+  }
   std::string control_file(const std::string& name) const {
     return "flextrain-" + std::to_string(::geteuid()) + "/job-77.0/" + name;
   }
@@ -155,7 +167,7 @@ TEST_F(Run, AShrinkThatNeedsARestartIsReportedInTheEnd) {
   rig.write("fail_at_ranks", "2");
   controller.send_order(rig.order(OrderKind::kShrink, "s", 0, "plan2"), 2);
   ASSERT_TRUE(wait_until([&] { return rig.launches() >= 3; }));
-  ASSERT_TRUE(wait_until([&] { return rig.log().find("restart 1 of") != std::string::npos; }));
+  ASSERT_TRUE(wait_until([&] { return rig.log().find("tried again in") != std::string::npos; }));
   rig.remove("fail_at_ranks");
   ASSERT_TRUE(wait_reports(3));
   const auto report = controller.reports()[2];
@@ -165,6 +177,11 @@ TEST_F(Run, AShrinkThatNeedsARestartIsReportedInTheEnd) {
   EXPECT_GT(report.phases.total, 0);
   EXPECT_TRUE(steps_on());
 }
+
+// Cells tmp-full and checkpoint-forbidden: where nothing started for 15 s of a switch, the job was
+// FAILED after three tries, or at once with 78.
+TEST_F(Run, AMovedTrainerThatFailsToStartIsWaitedFor) { goes_on_after("fail_at_ranks"); }
+TEST_F(Run, AMovedTrainerThatRefusesToStartIsWaitedFor) { goes_on_after("refuse_at_ranks"); }
 
 TEST_F(Run, AGrowthThatFailsGoesBack) {
   rig.write("fail_at_ranks", "3");

@@ -88,6 +88,8 @@ needs_trainer() {
     switching-stopped | shrinking-stopped) echo "no trainer runs" ;;
   esac
 }
+# Faults that came after the whole matrix: in the phases that are most in danger.
+chosen_phases() { only_phases "$1" "not among the phases chosen for this fault" "${@:2}"; }
 only_phases() { # PHASE WHY ALLOWED…
   local phase=$1 why=$2
   [[ " ${*:3} " == *" $phase "* ]] || echo "$why"

@@ -53,6 +53,17 @@ heal_companion_node_power() {
 }
 node_looks_down() { [[ $(node_state "$COMPANION_NODE") == *down* ]]; }
 
+fault companion-node-twice exact "a companion's node loses power, comes back, and loses it again"
+skip_companion_node_twice() { chosen_phases "$1" switching-stopped grown; }
+inject_companion_node_twice() { pick_companion && vc kill "$COMPANION_NODE"; }
+heal_companion_node_twice() {
+  vc start "$COMPANION_NODE"
+  wait_until_quiet 20 slurmd_pid "$COMPANION_NODE"
+  pause 2
+  vc kill "$COMPANION_NODE"
+  heal_companion_node_power
+}
+
 fault companion-node-slurmd-stop exact "slurmd of a companion's node stopped (-STOP) until Slurm gives the node up"
 skip_companion_node_slurmd_stop() { needs_companion_job "$1"; }
 inject_companion_node_slurmd_stop() { pick_companion && on "$COMPANION_NODE" pkill -STOP -x slurmd; }

@@ -45,6 +45,17 @@ companion_agent() { # SIGNAL, to the agent of one companion that has an agent
   signal_on "$COMPANION_NODE" "$1" "$PATTERN_COMPANION_AGENT"
 }
 
+# ---- both at once -----------------------------------------------------------------------------
+fault agents-stop exact "the base's agent and a companion's stopped (-STOP) for 15 s"
+skip_agents_stop() { chosen_phases "$1" switching-saving switching-stopped grown shrinking-saving; }
+inject_agents_stop() { companion_agent STOP && signal_on "$BASE_HOST" STOP "$PATTERN_BASE_AGENT"; }
+heal_agents_stop() {
+  open_gates
+  pause 15
+  heal_companion_agent_stop
+  [ -z "$(pids_on "$BASE_HOST" "$PATTERN_BASE_AGENT")" ] || signal_on "$BASE_HOST" CONT "$PATTERN_BASE_AGENT"
+}
+
 # ---- the trainer ------------------------------------------------------------------------------
 # One rank, anywhere.
 pick_rank() {

@@ -38,6 +38,46 @@ heal_failover_death() {
   vc start-ctld && wait_until_quiet 40 primary_serves
 }
 
+# The old primary wakes up as one that still holds port and database, and finds that it is none any more.
+fault failover-stop exact "the primary stopped (-STOP) until the backup has taken over, and 10 s more"
+kind_failover_stop() { with_backup; }
+skip_failover_stop() { chosen_phases "$1" grown; }
+excuse_failover_stop() { echo slurmctld; }
+inject_failover_stop() { on ctl pkill -STOP -x slurmctld; }
+backup_rules() { vc exec ctl2 timeout 5 scontrol ping | grep -q 'backup.* is UP' && vc exec ctl2 timeout 5 sinfo >/dev/null; }
+heal_failover_stop() {
+  open_gates
+  wait_until_quiet 90 backup_rules || return 1
+  pause 10
+  on ctl pkill -CONT -x slurmctld
+  pause 5
+  vc exec ctl pgrep -x slurmctld >/dev/null || vc start-ctld
+  wait_until_quiet 60 primary_serves
+}
+
+# ---- flextrain.conf ------------------------------------------------------------------------------------
+good_conf() {
+  open_gates
+  pause 12
+  cp "$VC_ROOT/flextrain.conf.good" "$VC_ROOT/etc/nodes/slurm/flextrain.conf"
+  on ctl scontrol reconfigure
+}
+fault conf-broken exact "scontrol reconfigure with a line in flextrain.conf that is none, mended after 12 s"
+skip_conf_broken() { chosen_phases "$1" switching-stopped grown shrinking-saving; }
+inject_conf_broken() {
+  echo 'TickSeconds=soon' >>"$VC_ROOT/etc/nodes/slurm/flextrain.conf"
+  on ctl scontrol reconfigure
+}
+heal_conf_broken() { good_conf; }
+
+fault conf-removed exact "scontrol reconfigure without flextrain.conf, back after 12 s"
+skip_conf_removed() { chosen_phases "$1" switching-stopped grown shrinking-saving; }
+inject_conf_removed() {
+  rm -f "$VC_ROOT/etc/nodes/slurm/flextrain.conf"
+  on ctl scontrol reconfigure
+}
+heal_conf_removed() { good_conf; }
+
 # ---- limits that refuse a companion ------------------------------------------------------------------
 cluster_up_accounting() {
   up_with --accounting && sacctmgr_do add qos tight && sacctmgr_do modify user alice set qos+=tight

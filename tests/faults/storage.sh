@@ -90,6 +90,36 @@ heal_checkpoint_quota() {
   limit_rank_files unlimited
 }
 
+fault checkpoint-forbidden exact "mode 000 of the folder of checkpoints for 15 s"
+skip_checkpoint_forbidden() { chosen_phases "$1" switching-stopped grown shrinking-stopped ending; }
+inject_checkpoint_forbidden() { chmod 000 "$CELL_DIR/checkpoints"; }
+heal_checkpoint_forbidden() {
+  open_gates
+  pause 15
+  chmod 755 "$CELL_DIR/checkpoints"
+}
+
+# What is started meanwhile finds no working directory; what runs keeps its own.
+fault work-dir-moved exact "the job's working directory is renamed, and back after 10 s"
+skip_work_dir_moved() { chosen_phases "$1" switching-stopped switching-relaunching grown shrinking-stopped; }
+inject_work_dir_moved() { mv "$CELL_DIR" "$CELL_DIR.moved"; }
+heal_work_dir_moved() {
+  pause 10
+  mv -T "$CELL_DIR.moved" "$CELL_DIR"
+  open_gates
+}
+
+# Under it lie the agent's control folder and Open MPI's session.
+fault tmp-full exact "no space in /tmp of the base's batch host for 15 s"
+skip_tmp_full() { chosen_phases "$1" switching-saving switching-stopped grown shrinking-stopped; }
+tmp_size() { on "$BASE_HOST" mount -o "remount,size=$1" /tmp; }
+inject_tmp_full() { tmp_size "$(on "$BASE_HOST" df -k --output=used /tmp | tail -n 1 | tr -d ' ')k"; }
+heal_tmp_full() {
+  open_gates
+  pause 15
+  tmp_size 50%
+}
+
 # What a save writes at that rate takes seconds instead of milliseconds, in every phase.
 fault checkpoint-slow exact "a checkpoint's disk that takes 1200 KiB/s, all along"
 kind_checkpoint_slow() { on_disks; }
@@ -124,6 +154,22 @@ kind_database_deleted() { on_disks; }
 excuse_database_deleted() { echo store grow; }
 inject_database_deleted() { rm -f "$DB" "$DB-wal" "$DB-shm"; }
 after_database_deleted() { wait_until_quiet 30 test -s "$DB" || note_failure "no new database"; }
+
+fault database-lost-kill exact "the database's files deleted and slurmctld killed -9 at once, back after 3 s"
+kind_database_lost_kill() { on_disks; }
+skip_database_lost_kill() { chosen_phases "$1" switching-stopped grown shrinking-stopped; }
+excuse_database_lost_kill() { echo slurmctld store grow; }
+inject_database_lost_kill() {
+  saved_by_slurm || return 1
+  rm -f "$DB" "$DB-wal" "$DB-shm" "$DB.lock"
+  vc kill-ctld
+}
+heal_database_lost_kill() {
+  pause 3
+  vc start-ctld
+  wait_until_quiet 30 ctld_answers
+}
+after_database_lost_kill() { wait_until_quiet 30 test -s "$DB" || note_failure "no new database"; }
 
 fault database-garbage exact "slurmctld starts on a database that is overwritten with noise"
 kind_database_garbage() { on_disks; }
