@@ -202,6 +202,7 @@ Status ControllerLink::register_now(protocol::Client& client) {
     registered_version_ = std::max(registered_version_, version);
     elastic_ = answer.elastic;
     poll_seconds_ = std::max(1, answer.poll_seconds);
+    progress_pace_ = std::chrono::seconds(answer.progress_seconds);
     changed_.notify_all();
   }
   events_.push(std::move(event));
@@ -214,12 +215,21 @@ Status ControllerLink::poll_once(protocol::Client& client) {
   {
     const std::lock_guard lock(mutex_);
     poll.last_sequence = executed_;
+    // A change of state is told by itself, at once and until it is heard.
+    if (progress_ && progress_->state == told_state_) {
+      poll.progress = std::exchange(progress_, std::nullopt);
+      told_progress_ = Clock::now();
+    }
     timeout = std::chrono::seconds(poll_seconds_) + kPollSlack;
   }
   const auto begin = Clock::now();
   ASSIGN_OR_RETURN(const protocol::Envelope response,
                    call(client, protocol::kPoll, to_json(poll), timeout));
   ASSIGN_OR_RETURN(protocol::Order order, protocol::from_json<protocol::Order>(response.body));
+  {
+    const std::lock_guard lock(mutex_);
+    progress_pace_ = std::chrono::seconds(order.progress_seconds);
+  }
   if (order.kind == protocol::OrderKind::kNone) {
     if (Clock::now() - begin < kEmptyPollPause) sleep_for(jittered(kEmptyPollPause));
     return {};
@@ -273,8 +283,6 @@ void ControllerLink::run_poll() {
 
 void ControllerLink::run_send() {
   milliseconds retry = options_.first_retry;
-  Clock::time_point last_progress;
-  std::string last_state;
   int report_attempts = 0;
   for (;;) {
     std::unique_lock lock(mutex_);
@@ -286,8 +294,9 @@ void ControllerLink::run_send() {
       epoch = epoch_;
       // State changes at once, numbers only now and then.
       const bool progress_due =
-          progress_ && (progress_->state != last_state ||
-                        Clock::now() - last_progress >= options_.progress_interval);
+          progress_ && (progress_->state != told_state_ ||
+                        Clock::now() - told_progress_ >=
+                            std::max<milliseconds>(options_.progress_interval, progress_pace_));
       if (registered_version_ < registration_version_) {
         work = Work::kRegister;
       } else if (!elastic_ && !bye_) {
@@ -301,7 +310,7 @@ void ControllerLink::run_send() {
       } else if (elastic_ && progress_due && !bye_) {
         work = Work::kProgress;
         body = to_json(*progress_);
-        last_state = progress_->state;
+        told_state_ = progress_->state;
         progress_.reset();
       } else if (bye_ && !bye_sent_) {
         work = Work::kBye;
@@ -326,7 +335,7 @@ void ControllerLink::run_send() {
                                              .status();
     }
     lock.lock();
-    if (work == Work::kProgress) last_progress = Clock::now();
+    if (work == Work::kProgress) told_progress_ = Clock::now();
     if (work == Work::kBye) {
       bye_sent_ = true;  // a second try is not worth the user's time
       changed_.notify_all();

@@ -82,7 +82,10 @@ class ControllerLink {
   bool elastic_ = false;
   int poll_seconds_ = 25;
   int64_t epoch_ = 0, executed_ = 0;
-  std::optional<protocol::ProgressRequest> progress_;
+  std::optional<protocol::ProgressRequest> progress_;  // not told yet
+  std::string told_state_;
+  std::chrono::steady_clock::time_point told_progress_;
+  std::chrono::seconds progress_pace_{0};  // the controller's wish
   std::optional<protocol::ScaleTableRequest> table_;
   int64_t table_epoch_ = -1;  // epoch it was delivered to
   std::deque<protocol::ReportRequest> reports_;

@@ -23,6 +23,7 @@
 using namespace flextrain;
 using namespace flextrain::protocol;
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
@@ -32,9 +33,12 @@ struct Agent {
   int gpus = 0;
   std::atomic<int64_t> epoch{0};
   std::atomic<bool> registered{false};
+  std::atomic<int> pace{0}, poll_seconds{25};  // the controller's wishes
+  std::atomic<Clock::duration> told{};         // the last progress, since Clock's epoch
 };
 
 std::atomic<int> registrations{0}, failures{0}, answers{0};
+const Clock::time_point began = Clock::now();
 
 Json scale_table(int base) {
   Json entries = Json::array();
@@ -82,9 +86,25 @@ bool introduce(Client& client, Agent& agent) {
            .ok()) {
     return false;
   }
+  agent.poll_seconds = body->poll_seconds;
+  agent.pace = body->progress_seconds;
   agent.registered = true;
   ++registrations;
   return true;
+}
+
+ProgressRequest progress_of(const Agent& agent) {
+  ProgressRequest progress;
+  progress.step =
+      1 + std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - began).count();
+  progress.total_steps = 100'000'000;
+  progress.loss = 2.5;
+  progress.tokens_per_second = 90.0 * agent.gpus;
+  progress.step_seconds = 1;
+  progress.gpus = agent.gpus;
+  progress.plan_id = fmt::format("plan-{}", agent.gpus);
+  progress.state = kTrainerRunning;
+  return progress;
 }
 
 void poll_for_ever(const ClientOptions& options, const std::shared_ptr<Authenticator>& auth,
@@ -97,10 +117,14 @@ void poll_for_ever(const ClientOptions& options, const std::shared_ptr<Authentic
       std::this_thread::sleep_for(milliseconds(2000));
       continue;
     }
-    const auto answer = send(**client, agent, kPoll, PollRequest{sequence}, milliseconds(60'000));
+    agent.told = Clock::now().time_since_epoch();
+    const auto answer = send(**client, agent, kPoll, PollRequest{sequence, progress_of(agent)},
+                             milliseconds(1000 * (agent.poll_seconds + 30)));
     if (!answer.ok()) continue;
     const auto order = from_json<Order>(answer->body);
-    if (!order.ok() || order->kind == OrderKind::kNone) continue;
+    if (!order.ok()) continue;
+    agent.pace = order->progress_seconds;
+    if (order->kind == OrderKind::kNone) continue;
     sequence = answer->sequence;
     ReportRequest report;
     report.order_id = order->order_id;
@@ -111,33 +135,27 @@ void poll_for_ever(const ClientOptions& options, const std::shared_ptr<Authentic
   }
 }
 
-// The progress of every `stride`th agent from `first`, each once per interval.
+// The progress of every `stride`th agent from `first`, each once per interval at most: seldom where
+// the controller wishes so, and not while a poll has told it.
 void tell_progress(const ClientOptions& options, const std::shared_ptr<Authenticator>& auth,
                    std::vector<std::unique_ptr<Agent>>& agents, size_t first, size_t stride,
                    double interval) {
   auto client = make_client(options, auth);
   if (!client.ok()) return;
-  auto next = std::chrono::steady_clock::now();
-  for (int64_t step = 1;; ++step) {
+  auto next = Clock::now();
+  for (;;) {
     const size_t mine = (agents.size() - first + stride - 1) / stride;
     for (size_t i = first; i < agents.size(); i += stride) {
-      next += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      next += std::chrono::duration_cast<Clock::duration>(
           std::chrono::duration<double>(interval / static_cast<double>(mine)));
       std::this_thread::sleep_until(next);
       Agent& agent = *agents[i];
-      if (!agent.registered) continue;
-      ProgressRequest progress;
-      progress.step = step;
-      progress.total_steps = 100'000'000;
-      progress.loss = 2.5;
-      progress.tokens_per_second = 90.0 * agent.gpus;
-      progress.step_seconds = 1;
-      progress.gpus = agent.gpus;
-      progress.plan_id = fmt::format("plan-{}", agent.gpus);
-      progress.state = kTrainerRunning;
-      (void)send(**client, agent, kProgress, progress);
+      const auto now = Clock::now().time_since_epoch();
+      if (!agent.registered || now - agent.told.load() < std::chrono::seconds(agent.pace)) continue;
+      agent.told = now;
+      (void)send(**client, agent, kProgress, progress_of(agent));
     }
-    if (const auto now = std::chrono::steady_clock::now(); next < now) next = now;
+    if (const auto now = Clock::now(); next < now) next = now;
   }
 }
 

@@ -273,7 +273,9 @@ void check_controller(Environment& environment, const Site& site, std::vector<Fi
                         fmt::format("mend {} and run scontrol reconfigure", site.flextrain_conf)});
   } else {
     const int64_t age = environment.now() - int_of(row, "last_tick");
-    const int64_t longest = 3 * std::max<int64_t>(int_of(row, "tick_seconds"), 1) + 30;
+    // With a long queue and no GPU lent it looks seldom, and says so.
+    const int64_t longest =
+        3 * std::max<int64_t>(int_of(row, "tick_seconds"), 1) + 30 + int_of(row, "rest_seconds");
     if (int_of(row, "last_tick") > 0 && age > longest)
       findings.push_back({kFault, "controller",
                           fmt::format("it answers, but its last tick was {} s ago", age),

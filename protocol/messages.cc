@@ -290,9 +290,13 @@ Result<RegisterRequest> from_json<RegisterRequest>(const Json& json) {
 }
 
 Json to_json(const RegisterResponse& m) {
-  return {{"elastic", m.elastic},           {"reason", m.reason},
-          {"max_gpus", m.max_gpus},         {"elastic_mode", m.elastic_mode},
-          {"poll_seconds", m.poll_seconds}, {"lease_seconds", m.lease_seconds}};
+  return {{"elastic", m.elastic},
+          {"reason", m.reason},
+          {"max_gpus", m.max_gpus},
+          {"elastic_mode", m.elastic_mode},
+          {"poll_seconds", m.poll_seconds},
+          {"progress_seconds", m.progress_seconds},
+          {"lease_seconds", m.lease_seconds}};
 }
 
 template <>
@@ -304,6 +308,7 @@ Result<RegisterResponse> from_json<RegisterResponse>(const Json& json) {
   reader.integer("max_gpus", m.max_gpus, 0, kMaxGpus);
   reader.text("elastic_mode", m.elastic_mode, 16);
   reader.integer("poll_seconds", m.poll_seconds, 0, 3600);
+  reader.integer("progress_seconds", m.progress_seconds, 0, 3600);
   reader.integer("lease_seconds", m.lease_seconds, 0, kMaxSeconds);
   return finish(reader, std::move(m));
 }
@@ -345,13 +350,22 @@ Result<ProgressRequest> from_json<ProgressRequest>(const Json& json) {
   return finish(reader, std::move(m));
 }
 
-Json to_json(const PollRequest& m) { return {{"last_sequence", m.last_sequence}}; }
+Json to_json(const PollRequest& m) {
+  Json json = {{"last_sequence", m.last_sequence}};
+  if (m.progress) json["progress"] = to_json(*m.progress);
+  return json;
+}
 
 template <>
 Result<PollRequest> from_json<PollRequest>(const Json& json) {
   FieldReader reader(json, "poll");
   PollRequest m;
   reader.integer("last_sequence", m.last_sequence, 0, std::numeric_limits<int64_t>::max());
+  Json progress;
+  reader.json("progress", progress);
+  if (!progress.is_null()) {
+    ASSIGN_OR_RETURN(m.progress, from_json<ProgressRequest>(progress));
+  }
   return finish(reader, std::move(m));
 }
 
@@ -361,7 +375,8 @@ Json to_json(const Order& m) {
           {"order_id", m.order_id},
           {"allocations", allocations_to_json(m.allocations)},
           {"plan", m.plan},
-          {"timeout_seconds", m.timeout_seconds}};
+          {"timeout_seconds", m.timeout_seconds},
+          {"progress_seconds", m.progress_seconds}};
 }
 
 template <>
@@ -373,6 +388,7 @@ Result<Order> from_json<Order>(const Json& json) {
   read_allocations(reader, m.allocations);
   reader.json("plan", m.plan);
   reader.integer("timeout_seconds", m.timeout_seconds, 1, 86400);
+  reader.integer("progress_seconds", m.progress_seconds, 0, 3600);
   if (m.kind == OrderKind::kGrow || m.kind == OrderKind::kShrink) {
     reader.require(!m.order_id.empty(), "order_id", "is empty");
     reader.require(!m.allocations.empty(), "allocations", "is empty");

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,8 +88,9 @@ struct RegisterResponse {
   std::string reason;
   int max_gpus = 0;
   std::string elastic_mode;  // "pp", "dp+pp"
-  int poll_seconds = 25;
-  int lease_seconds = 0;  // companions: how long to hold on without a word of the controller
+  int poll_seconds = 25;     // the longest that a poll stays open
+  int progress_seconds = 0;  // Order::progress_seconds, until the first poll is answered
+  int lease_seconds = 0;     // companions: how long to hold on without a word of the controller
 };
 
 struct ScaleTableRequest {
@@ -110,6 +112,8 @@ struct ProgressRequest {
 
 struct PollRequest {
   int64_t last_sequence = 0;  // highest order sequence executed or in work
+  // The newest numbers not told yet, of a state that was: they ride along for nothing.
+  std::optional<ProgressRequest> progress;
 };
 
 enum class OrderKind { kNone, kGrow, kShrink, kRelease };
@@ -119,6 +123,9 @@ struct Order {  // response to poll; kNone when the long poll ended without one
   std::vector<Allocation> allocations;  // everything the trainer may use afterwards, base first
   Json plan;                            // for exactly the GPUs of `allocations`
   int timeout_seconds = 300;            // roll back when not confirmed by then
+  // With every answer to a poll: progress messages of the same state are to be so far apart at
+  // least, 0 = as the agent likes. The more jobs there are, the more.
+  int progress_seconds = 0;
 };
 
 struct PhaseSeconds {  // measured by the agent; 0 where a phase did not occur

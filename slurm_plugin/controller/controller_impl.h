@@ -36,7 +36,8 @@ struct Controller::Impl : std::enable_shared_from_this<Controller::Impl> {
 
   ControllerDependencies dependencies;
   std::atomic<bool> stopping{false};
-  std::atomic<int> metrics_port{0};  // open
+  std::atomic<int> metrics_port{0};     // open
+  std::atomic<double> rest_seconds{0};  // after the last round
   Watchdog watchdog;
 
   std::mutex mutex;

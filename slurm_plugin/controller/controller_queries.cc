@@ -119,6 +119,7 @@ Json Controller::Impl::diag() {
   const auto statistics =
       endpoint ? endpoint->statistics() : protocol::EndpointServer::Statistics();
   row["metrics_port"] = metrics_port.load();
+  row["rest_seconds"] = rest_seconds.load();
   row["connections"] = statistics.connections;
   row["waiting_requests"] = statistics.waiting;
   row["requests"] = statistics.requests;

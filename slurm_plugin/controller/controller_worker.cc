@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "slurm_plugin/controller/controller_impl.h"
+#include "slurm_plugin/controller/rest.h"
 
 namespace flextrain::slurm_plugin {
 namespace {
@@ -22,11 +23,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGlanceEvery{500};
 constexpr milliseconds kWakeGivesUp{5000};
 constexpr std::chrono::seconds kFaultPause{10};  // a fault that comes back must not spin
-// Neither a storm of submissions nor a long queue may make the controller a load of its own: after
-// a round it rests for so many times the round's length, and for so many times the processor time
-// that it took (2 % of a core), TickSeconds at most (one slow answer of slurmctld must not silence
-// it).
-constexpr int kRestFactor = 4, kRestFactorCpu = 49;
 
 Steady::duration cpu_time_of_this_thread() {
   timespec time{};
@@ -248,10 +244,11 @@ void Controller::Impl::work() {
         const Steady::duration cpu_before = cpu_time_of_this_thread();
         round();
         const Steady::time_point after = Steady::now();
-        earliest = after + std::min<Steady::duration>(
-                               std::max(kRestFactor * (after - now),
-                                        kRestFactorCpu * (cpu_time_of_this_thread() - cpu_before)),
-                               std::chrono::seconds(active.tick_seconds));
+        const Steady::duration rest =
+            rest_after({after - now, cpu_time_of_this_thread() - cpu_before}, engine->lent(),
+                       std::chrono::seconds(active.tick_seconds));
+        rest_seconds = std::chrono::duration<double>(rest).count();
+        earliest = after + rest;
         next_tick = after + std::chrono::seconds(active.tick_seconds);
         next_glance = after + kGlanceEvery;
         if (waking) {

@@ -202,6 +202,12 @@ bool Engine::in_transition() const {
   });
 }
 
+bool Engine::lent() const {
+  return first_look_ || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+           return !job->companions.empty() || job->intent.has_value();
+         });
+}
+
 bool Engine::wants_tick() { return std::exchange(wants_tick_, false); }
 
 void Engine::decide_and_act(const ClusterView& view) {

@@ -71,6 +71,7 @@ class Engine {
   // Looks only at companions and bases of jobs that are in a transition; cheap.
   void glance();
   bool in_transition() const;  // glance() soon
+  bool lent() const;           // there are companions, or a switch is on, or nothing is known yet
   bool wants_tick();           // something happened that deserves a whole round; resets
 
   // A request of an agent, or a command (query is not one). Answers now or when an order comes.
@@ -179,6 +180,9 @@ class Engine {
   void handle_base(const Request& request, ManagedJob& job);
   void handle_scale_table(const Request& request, ManagedJob& job);
   void handle_progress(const Request& request, ManagedJob& job);
+  void take_progress(ManagedJob& job, const protocol::ProgressRequest& told);
+  int poll_time() const;      // seconds that a poll may stay open
+  int progress_pace() const;  // Order::progress_seconds
   void handle_poll(const Request& request, ManagedJob& job);
   void handle_report(const Request& request, ManagedJob& job);
   void handle_bye(const Request& request, ManagedJob& job);

@@ -12,8 +12,12 @@
 namespace flextrain::slurm_plugin {
 namespace {
 
-// Below the 30 s that many middle boxes grant an idle connection.
+// Of few agents: below the 30 s that many middle boxes grant an idle connection.
 constexpr int64_t kPollSeconds = 25;
+// Of many: every message costs a quarter of a millisecond of slurmctld's process, most of it for
+// its credential.
+constexpr int64_t kPollsPerSecond = 4, kMostPollSeconds = 60;
+constexpr int64_t kProgressPerSecond = 2, kMostProgressSeconds = 300;
 
 bool same_size(const std::vector<protocol::Allocation>& a,
                const std::vector<protocol::Allocation>& b) {
@@ -66,8 +70,24 @@ bool Engine::may_speak_for(const protocol::Caller& caller, uint32_t owner) const
 
 protocol::Envelope Engine::no_order(const protocol::JobIdentity& job) const {
   protocol::Envelope response = response_to(job);
-  response.body = protocol::to_json(protocol::Order{});
+  protocol::Order none;
+  none.progress_seconds = progress_pace();
+  response.body = protocol::to_json(none);
   return response;
+}
+
+// A lost poll must not look like a lost agent: two fit into AgentTimeout, three while there are few
+// agents.
+int Engine::poll_time() const {
+  const int64_t few = std::min(kPollSeconds, config_.agent_timeout / 3);
+  const auto many = std::min({static_cast<int64_t>(jobs_.size()) / kPollsPerSecond,
+                              kMostPollSeconds, config_.agent_timeout / 2});
+  return static_cast<int>(std::max(few, many));
+}
+
+int Engine::progress_pace() const {
+  return static_cast<int>(
+      std::min(static_cast<int64_t>(jobs_.size()) / kProgressPerSecond, kMostProgressSeconds));
 }
 
 void Engine::handle(const protocol::Envelope& envelope, const protocol::Caller& caller,
@@ -190,7 +210,8 @@ void Engine::handle_register(const Request& request) {
   response.elastic = true;
   response.max_gpus = job->row.max_gpus;
   response.elastic_mode = job->row.mode;
-  response.poll_seconds = static_cast<int>(std::min(kPollSeconds, config_.agent_timeout / 3));
+  response.poll_seconds = job->poll_seconds = poll_time();
+  response.progress_seconds = progress_pace();
   answer(request, protocol::to_json(response));
 }
 
@@ -284,22 +305,26 @@ void Engine::handle_progress(const Request& request, ManagedJob& job) {
     refuse(request, body.status());
     return;
   }
-  job.progress = store::ProgressRow{job.row.key,        now(),      body->step,
-                                    body->total_steps,  body->loss, body->tokens_per_second,
-                                    body->step_seconds, body->gpus, body->plan_id,
-                                    body->state};
+  take_progress(job, *body);
+  answer(request, Json::object());
+}
+
+void Engine::take_progress(ManagedJob& job, const protocol::ProgressRequest& told) {
+  job.progress = store::ProgressRow{job.row.key,       now(),     told.step,
+                                    told.total_steps,  told.loss, told.tokens_per_second,
+                                    told.step_seconds, told.gpus, told.plan_id,
+                                    told.state};
   job.progress_dirty = true;
-  if (!body->plan_id.empty()) job.row.plan_id = body->plan_id;
+  if (!told.plan_id.empty()) job.row.plan_id = told.plan_id;
   const bool steps =
-      body->state == protocol::kTrainerRunning || body->state == protocol::kTrainerSaving;
-  const bool alone = body->gpus == job.row.base_gpus && steps &&
+      told.state == protocol::kTrainerRunning || told.state == protocol::kTrainerSaving;
+  const bool alone = told.gpus == job.row.base_gpus && steps &&
                      job.held_gpus() > job.row.base_gpus && job.state == ElasticState::kSteady;
   if (!alone) {
     job.size_mismatch_since = 0;
   } else if (job.size_mismatch_since == 0) {
     job.size_mismatch_since = now();
   }
-  answer(request, Json::object());
 }
 
 void Engine::handle_poll(const Request& request, ManagedJob& job) {
@@ -308,10 +333,10 @@ void Engine::handle_poll(const Request& request, ManagedJob& job) {
     refuse(request, body.status());
     return;
   }
+  if (body->progress) take_progress(job, *body->progress);
   if (job.parked.reply) job.parked.reply->send(no_order(request.envelope.job));
   job.parked = {request.reply, body->last_sequence};
-  request.reply->send_after(std::chrono::seconds(std::min(kPollSeconds, config_.agent_timeout / 3)),
-                            no_order(request.envelope.job));
+  request.reply->send_after(std::chrono::seconds(job.poll_seconds), no_order(request.envelope.job));
   offer_order(job);
 }
 

@@ -66,7 +66,8 @@ struct ManagedJob {
   int64_t deadline = 0;    // of the state, 0 = none
   int64_t size_mismatch_since = 0;  // progress has contradicted `trainer` since then
   ParkedPoll parked;
-  Hold hold;  // as of this round
+  int poll_seconds = 25;  // how long a poll stays open, as told at the registration
+  Hold hold;              // as of this round
 
   std::vector<int64_t> switch_times;  // of the last hour, ascending
 

@@ -70,7 +70,14 @@ void FakeController::handle(const protocol::Envelope& request, const protocol::C
   } else if (request.type == protocol::kPoll) {
     parked_ = reply;
     protocol::Envelope none = response;
-    none.body = to_json(protocol::Order{});
+    protocol::Order no_order;
+    no_order.progress_seconds = registration_.progress_seconds;
+    none.body = to_json(no_order);
+    const auto poll = *protocol::from_json<protocol::PollRequest>(request.body);
+    if (poll.progress) {
+      progress_ = poll.progress;
+      ++polls_with_progress_;
+    }
     reply->send_after(std::chrono::seconds(registration_.poll_seconds), none);
     deliver();
     return;
@@ -78,6 +85,7 @@ void FakeController::handle(const protocol::Envelope& request, const protocol::C
     reports_.push_back(*protocol::from_json<protocol::ReportRequest>(request.body));
   } else if (request.type == protocol::kProgress) {
     progress_ = *protocol::from_json<protocol::ProgressRequest>(request.body);
+    progress_states_.push_back(progress_->state);
   } else if (request.type == protocol::kScaleTable) {
     ++tables_;
   } else if (request.type == protocol::kBye) {
@@ -124,6 +132,8 @@ GETTER(std::vector<protocol::ReportRequest>, reports)
 GETTER(std::optional<protocol::ProgressRequest>, progress)
 GETTER(std::optional<protocol::ByeRequest>, bye)
 GETTER(int, tables)
+GETTER(int, polls_with_progress)
+GETTER(std::vector<std::string>, progress_states)
 GETTER(std::vector<protocol::JobIdentity>, identities)
 #undef GETTER
 

@@ -41,7 +41,9 @@ class FakeController {
   // What it was told.
   std::vector<protocol::RegisterRequest> registrations();
   std::vector<protocol::ReportRequest> reports();
-  std::optional<protocol::ProgressRequest> progress();
+  std::optional<protocol::ProgressRequest> progress();  // the newest, by itself or with a poll
+  std::vector<std::string> progress_states();           // of those that came by themselves
+  int polls_with_progress();
   std::optional<protocol::ByeRequest> bye();
   int tables();
   std::vector<protocol::JobIdentity> identities();
@@ -61,6 +63,8 @@ class FakeController {
   std::vector<protocol::ReportRequest> reports_;
   std::vector<protocol::JobIdentity> identities_;
   std::optional<protocol::ProgressRequest> progress_;
+  std::vector<std::string> progress_states_;
+  int polls_with_progress_ = 0;
   std::optional<protocol::ByeRequest> bye_;
   int tables_ = 0;
   std::unique_ptr<protocol::EndpointServer> server_;

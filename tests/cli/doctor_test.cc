@@ -147,6 +147,8 @@ TEST_F(Doctor, ControllerOff) {
 TEST_F(Doctor, ControllerStuck) {
   environment_.answers["diag"]["rows"][0]["last_tick"] = environment_.time - 61;
   expect_fault("its last tick was 61 s ago", "slurmctld's log");
+  environment_.answers["diag"]["rows"][0]["rest_seconds"] = 1.5;  // a long queue, nothing lent
+  expect_fine_but("it answers");
 }
 TEST_F(Doctor, ControllersErrors) {
   environment_.answers["diag"]["rows"][0]["last_error"] = "storing decisions: disk full";

@@ -64,6 +64,11 @@ TEST(Messages, OrderReportProgressRoundTrip) {
   ASSERT_TRUE(back.ok());
   EXPECT_TRUE(std::isnan(back->loss));
   EXPECT_EQ(back->tokens_per_second, 3.5);
+  const auto poll = from_json<PollRequest>(to_json(PollRequest{7, progress}));
+  ASSERT_TRUE(poll.ok() && poll->progress);
+  EXPECT_EQ(poll->progress->step, 5);
+  EXPECT_FALSE(from_json<PollRequest>(to_json(PollRequest{7, {}}))->progress);
+  EXPECT_FALSE(from_json<PollRequest>(Json{{"progress", {{"step", -1}}}}).ok());
 }
 
 TEST(Messages, MissingFieldsKeepDefaultsAndUnknownOnesAreSkipped) {

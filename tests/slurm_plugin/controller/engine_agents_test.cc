@@ -116,5 +116,41 @@ TEST_F(EngineTest, NonsenseIsRefusedAndChangesNothing) {
   EXPECT_EQ(held(id), 8);
 }
 
+TEST_F(EngineTest, ManyAgentsAreAskedToSpeakSeldom) {
+  begin(100);
+  std::vector<uint32_t> ids;
+  for (int i = 0; i < 100; ++i) ids.push_back(rig.submit(1001, 8));
+  const auto registered = [&](uint32_t id) {
+    return protocol::from_json<protocol::RegisterResponse>(
+               TestAgent(rig, id).register_base()->answer_->body)
+        .value();
+  };
+  const auto first = registered(ids.front());
+  EXPECT_EQ(first.poll_seconds, 25);
+  EXPECT_EQ(first.progress_seconds, 0);
+  rig.step(1);  // all are known
+  TestAgent agent(rig, ids.back());
+  const auto last = registered(ids.back());
+  EXPECT_EQ(last.poll_seconds, 25);
+  EXPECT_EQ(last.progress_seconds, 50);
+  EXPECT_EQ(
+      agent.send(protocol::kPoll, Json{{"progress", {{"step", "x"}}}})->answer_->error.empty(),
+      false);
+  protocol::ProgressRequest progress;
+  progress.step = 12;
+  progress.total_steps = 1000;
+  progress.gpus = 8;
+  progress.state = protocol::kTrainerRunning;
+  const auto poll =
+      agent.send(protocol::kPoll, protocol::to_json(protocol::PollRequest{0, progress}));
+  EXPECT_FALSE(poll->answered());
+  ASSERT_TRUE(rig.job(ids.back())->progress);
+  EXPECT_EQ(rig.job(ids.back())->progress->step, 12);
+  // A second poll ends the first; its answer brings the pace.
+  agent.poll();
+  ASSERT_TRUE(poll->answered());
+  EXPECT_EQ(order_of(*poll).progress_seconds, 50);
+}
+
 }  // namespace
 }  // namespace flextrain::slurm_plugin
