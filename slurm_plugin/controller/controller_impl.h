@@ -81,6 +81,7 @@ struct Controller::Impl : std::enable_shared_from_this<Controller::Impl> {
   void bring_down();
   void report_start(const Status& status);
   void round();
+  void show();
   void take_messages();
 
   // controller_queries.cc

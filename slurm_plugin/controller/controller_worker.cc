@@ -171,6 +171,10 @@ void Controller::Impl::round() {
       }
     }
   }
+  show();
+}
+
+void Controller::Impl::show() {
   std::shared_ptr<const LiveState> now_live = engine->live();
   std::lock_guard lock(mutex);
   live.swap(now_live);
@@ -204,7 +208,7 @@ bool Controller::Impl::take_config() {
 
 void Controller::Impl::work() {
   if (dependencies.on_worker_start) dependencies.on_worker_start();
-  Steady::time_point next_tick = Steady::now(), next_glance = next_tick;
+  Steady::time_point next_tick = Steady::now(), next_glance = next_tick, next_tend = next_tick;
   Steady::time_point earliest = next_tick;  // no round before
   bool waking = false;                      // a submission has not been seen yet
   Steady::time_point wake_since = next_tick;
@@ -238,7 +242,10 @@ void Controller::Impl::work() {
       } else if (woken_now) {
         next_tick = std::min(next_tick, now + milliseconds(active.wake_delay_milliseconds));
       }
-      if (engine->wants_tick()) next_tick = std::min(next_tick, now + milliseconds(200));
+      if (engine->wants_tick()) {
+        next_tick = std::min(next_tick, now + milliseconds(200));
+        next_tend = std::min(next_tend, now + milliseconds(200));
+      }
       next_tick = std::max(next_tick, earliest);
       if (now >= next_tick) {
         const Steady::duration cpu_before = cpu_time_of_this_thread();
@@ -249,7 +256,7 @@ void Controller::Impl::work() {
                        std::chrono::seconds(active.tick_seconds));
         rest_seconds = std::chrono::duration<double>(rest).count();
         earliest = after + rest;
-        next_tick = after + std::chrono::seconds(active.tick_seconds);
+        next_tick = next_tend = after + std::chrono::seconds(active.tick_seconds);
         next_glance = after + kGlanceEvery;
         if (waking) {
           if (engine->newest_job_id() > wake_baseline || after - wake_since > kWakeGivesUp) {
@@ -263,10 +270,18 @@ void Controller::Impl::work() {
         const Watchdog::Span span(watchdog, "glance");
         engine->glance();
         next_glance = Steady::now() + kGlanceEvery;
+      } else if (now >= next_tend) {
+        {
+          const Watchdog::Span span(watchdog, "tend");
+          engine->tend();
+        }
+        show();
+        next_tend = Steady::now() + std::chrono::seconds(active.tick_seconds);
       }
     }
     std::unique_lock lock(mutex);
     Steady::time_point until = next_tick;
+    if (engine) until = std::min(until, next_tend);
     if (engine && engine->in_transition()) until = std::min(until, next_glance);
     changed.wait_until(lock, until, [&] {
       return stopping || woken || config_changed || (engine && !messages.empty());

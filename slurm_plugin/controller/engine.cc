@@ -168,11 +168,24 @@ void Engine::round() {
   decide_and_act(view);
   persist_progress();
   forget_ended();
-  publish(view);
+  publish(std::make_shared<const Json>(idle_rows(view)));
   if (!store_.fault().ok()) return;
   const auto retention = store_.retention_if_due(
       now(), store::Retention{.days = static_cast<int>(config_.retention_days)});
   if (!retention.ok()) note_error(retention.status(), "retention");
+}
+
+void Engine::tend() {
+  mind_clock();
+  mind_store();
+  for (const auto& job : jobs_) {
+    check_agent(*job);
+    check_size(*job);
+    check_deadline(*job);
+    job->hold = hold_of(*job);
+  }
+  persist_progress();
+  publish(live_->idle);
 }
 
 void Engine::glance() {
@@ -344,14 +357,11 @@ void Engine::forget_ended() {
   std::erase_if(jobs_, [](const auto& job) { return job->state == ElasticState::kEnded; });
 }
 
-void Engine::publish(const ClusterView& view) {
-  auto live = std::make_shared<LiveState>();
+Json Engine::idle_rows(const ClusterView& view) const {
+  Json rows = Json::array();
   std::map<std::string, int> expanded;
-  int companions = 0, agents = 0;
   for (const auto& job : jobs_) {
-    agents += job->row.registered ? 1 : 0;
     for (const auto& [id, companion] : job->companions) {
-      ++companions;
       if (companion.started) expanded[companion.row.node] += companion.row.gpus;
     }
   }
@@ -361,7 +371,7 @@ void Engine::publish(const ClusterView& view) {
     const std::string why = why_not_usable(view, node, config_);
     const auto claim = moving.taken.find(node.name);
     const int claimed = claim == moving.taken.end() ? 0 : claim->second.gpus;
-    live->idle.push_back(
+    rows.push_back(
         {{"node", node.name},
          {"gpus", node.gpus},
          {"allocated", node.gpus_allocated},
@@ -370,6 +380,17 @@ void Engine::publish(const ClusterView& view) {
           node.usable && why.empty() ? std::max(0, node.gpus - node.gpus_allocated - claimed) : 0},
          {"state", node.state},
          {"why", why}});
+  }
+  return rows;
+}
+
+void Engine::publish(std::shared_ptr<const Json> idle) {
+  auto live = std::make_shared<LiveState>();
+  live->idle = std::move(idle);
+  int companions = 0, agents = 0;
+  for (const auto& job : jobs_) {
+    agents += job->row.registered ? 1 : 0;
+    companions += static_cast<int>(job->companions.size());
   }
   for (const auto& job : jobs_) {
     if (!job->hold.rule.empty()) live->holds.emplace_back(job->row.key, job->hold);

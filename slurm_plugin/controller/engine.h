@@ -44,9 +44,10 @@ struct EngineCounters {
   Count scalings;   // by kind and outcome
 };
 
-// What `sflex idle` and `sflex diag` show; replaced as a whole at every tick.
+// What `sflex idle` and `sflex diag` show; replaced as a whole by tick() and tend().
 struct LiveState {
-  Json idle = Json::array();  // rows
+  std::shared_ptr<const Json> idle =
+      std::make_shared<Json>(Json::array());  // rows, of the last tick
   Json diag = Json::object();
   std::vector<std::pair<store::JobKey, Hold>> holds;  // of jobs that are held back
   EngineCounters counters;
@@ -68,6 +69,9 @@ class Engine {
   // One whole round. Errors of Cluster and Store are kept for diag, logged, and met again at the
   // next round.
   void tick();
+  // What a round does without the cluster: silent agents, deadlines, progress to be stored. Between
+  // rounds that are far apart.
+  void tend();
   // Looks only at companions and bases of jobs that are in a transition; cheap.
   void glance();
   bool in_transition() const;  // glance() soon
@@ -107,7 +111,8 @@ class Engine {
   static store::ElasticJobRow stored_row(const ManagedJob& job);
   void persist_progress();
   void forget_ended();
-  void publish(const ClusterView& view);
+  void publish(std::shared_ptr<const Json> idle);
+  Json idle_rows(const ClusterView& view) const;
   void note_error(const Status& status, std::string_view doing);
 
   // engine_observe.cc

@@ -177,11 +177,11 @@ void work_families(Exposition& out, const Diag& diag, const LiveState& live) {
   out.gauge("flextrain_paused_jobs", diag.number("paused_jobs"), "Elastic jobs that are paused.");
   out.gauge("flextrain_left_alone_jobs", diag.number("left_alone_jobs"),
             "Elastic jobs left alone after failures in a row.");
-  out.gauge("flextrain_gpus", sum_of(live.idle, "gpus"), "GPUs of all nodes.");
-  out.gauge("flextrain_allocated_gpus", sum_of(live.idle, "allocated"), "Of these, held by jobs.");
-  out.gauge("flextrain_expanded_gpus", sum_of(live.idle, "expanded"),
+  out.gauge("flextrain_gpus", sum_of(*live.idle, "gpus"), "GPUs of all nodes.");
+  out.gauge("flextrain_allocated_gpus", sum_of(*live.idle, "allocated"), "Of these, held by jobs.");
+  out.gauge("flextrain_expanded_gpus", sum_of(*live.idle, "expanded"),
             "Of these, held by companions.");
-  out.gauge("flextrain_idle_gpus", sum_of(live.idle, "idle"), "GPUs that a growth could use now.");
+  out.gauge("flextrain_idle_gpus", sum_of(*live.idle, "idle"), "GPUs that a growth could use now.");
 }
 
 void endpoint_families(Exposition& out, const Diag& diag) {

@@ -190,7 +190,7 @@ class Answer {
     return list;
   }
 
-  Result<Json> idle() { return live_.idle; }
+  Result<Json> idle() { return *live_.idle; }
   Result<Json> tide(const Asked& asked) {
     ASSIGN_OR_RETURN(const auto rows, queries_.tide(asked.filter.start, asked.filter.end,
                                                     local_offset_seconds(now_)));

@@ -18,7 +18,8 @@ TEST_F(EngineTest, ACompanionThatHasEndedDoesNotLeaveAgain) {
   EXPECT_EQ(rig.state(id), "steady");
   EXPECT_THAT(rig.cluster.cancelled(), ::testing::IsEmpty());
   EXPECT_TRUE(rig.job(id)->companions.empty());
-  for (const Json& row : rig.engine->live()->idle) EXPECT_EQ(row.at("expanded"), 0) << row.dump();
+  const auto live = rig.engine->live();
+  for (const Json& row : *live->idle) EXPECT_EQ(row.at("expanded"), 0) << row.dump();
 }
 
 }  // namespace

@@ -152,5 +152,22 @@ TEST_F(EngineTest, ManyAgentsAreAskedToSpeakSeldom) {
   EXPECT_EQ(order_of(*poll).progress_seconds, 50);
 }
 
+// Between rounds that are far apart a silent agent is noticed without a word with slurmctld.
+TEST_F(EngineTest, WhatNeedsNoClusterIsDoneBetweenRounds) {
+  begin(2);
+  const uint32_t id = steady_base();
+  rig.engine->tend();
+  EXPECT_EQ(rig.engine->live()->diag.at("agents"), 1);
+  int calls = 0;
+  rig.cluster.on_call = [&](const char*) { ++calls; };
+  TestAgent(rig, id).progress(7, 100, 1, 8);
+  rig.cluster.advance(1000);
+  rig.engine->tend();
+  EXPECT_EQ(rig.engine->live()->diag.at("agents"), 0);
+  EXPECT_FALSE(rig.job(id)->row.registered);
+  EXPECT_EQ(rig.store->queries().progress(rig.job(id)->row.key).value().step, 7);
+  EXPECT_EQ(calls, 0);
+}
+
 }  // namespace
 }  // namespace flextrain::slurm_plugin

@@ -170,7 +170,8 @@ class Property {
   void check_live(const ClusterView& view) const {
     std::map<std::string, const NodeRecord*> nodes;
     for (const NodeRecord& node : view.nodes) nodes[node.name] = &node;
-    const Json& rows = rig_.engine->live()->idle;
+    const std::shared_ptr<const LiveState> live = rig_.engine->live();
+    const Json& rows = *live->idle;
     EXPECT_EQ(rows.size(), nodes.size());
     for (const Json& row : rows) {
       const int gpus = row.at("gpus"), allocated = row.at("allocated"), idle = row.at("idle");

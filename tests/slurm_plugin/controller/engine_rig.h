@@ -198,7 +198,7 @@ class TestAgent {
     EXPECT_EQ(reply->answer_->error, "");
   }
   std::shared_ptr<TestReply> poll(int64_t last_sequence = 0) {
-    return send(protocol::kPoll, protocol::to_json(protocol::PollRequest{last_sequence}));
+    return send(protocol::kPoll, protocol::to_json(protocol::PollRequest{last_sequence, {}}));
   }
   std::shared_ptr<TestReply> progress(int64_t step, int64_t total, double step_seconds, int gpus,
                                       const std::string& state = "running") {
