@@ -58,7 +58,8 @@ TEST(Companion, AFingerprintThatCannotBeHadEndsIt) {
 TEST(Companion, NotWantedEndsIt) {
   Rig rig;
   FakeController controller;
-  controller.set_registration({false, "job 77 has no companion 900", 0, "", 1, 0});
+  controller.set_registration(
+      {.reason = "job 77 has no companion 900", .elastic_mode = "", .poll_seconds = 1});
   rig.start(kWords, controller.port());
   EXPECT_EQ(rig.wait_exit(), 1);
   EXPECT_THAT(rig.log(), HasSubstr("no companion 900"));
@@ -76,7 +77,12 @@ TEST(Companion, TheLeaseEndsItWhenNobodySpeaks) {
 TEST(Companion, TheControllersLeaseCounts) {
   Rig rig;
   FakeController controller;
-  controller.set_registration({true, "", 8, "dp+pp", 1, 3});
+  controller.set_registration({.elastic = true,
+                               .reason = "",
+                               .max_gpus = 8,
+                               .elastic_mode = "dp+pp",
+                               .poll_seconds = 1,
+                               .lease_seconds = 3});
   rig.start(kWords, controller.port());
   ASSERT_TRUE(wait_until([&] { return !controller.registrations().empty(); }));
   std::this_thread::sleep_for(4s);  // polls are words of the controller
