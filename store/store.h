@@ -35,7 +35,7 @@ bool is_network_file_system(int64_t statfs_magic);
 struct OpenOptions {
   std::string path;  // parent folder must exist; the file gets mode 0600
   // Whose database it is to be, from its first open() on; "" = nobody asks.
-  std::string cluster;
+  std::string cluster = {};
   int busy_timeout_ms = 2000;
   std::optional<int64_t> statfs_magic;  // tests: instead of asking statfs
   int64_t max_pages = 0;  // tests: makes the disk "full" at so many pages; 0 = no bound
