@@ -90,7 +90,8 @@ TEST(ScheduleFamily, MemoryMinHoldsOneMicroBatch) {
   }
 }
 
-// Random costs, caps and shapes: a checked schedule that keeps the caps, or one clear refusal.
+// Random costs, caps and shapes, p up to 32 and m up to 128, every generator and the search: a
+// checked schedule that keeps the caps, or one clear refusal.
 TEST(ScheduleFamily, RandomCostsPassTheChecker) {
   std::mt19937 random(20260);
   std::lognormal_distribution<double> cost(0.0, 0.7);
@@ -98,10 +99,11 @@ TEST(ScheduleFamily, RandomCostsPassTheChecker) {
   int schedules = 0, refused = 0, searched = 0;
   for (int round = 0; round < 60; ++round) {
     ScheduleShape shape;
-    const bool large = round % 15 == 0;
+    const bool large = round % 6 == 0;
     shape.stages = 1 + static_cast<int>(random() % (large ? 32 : 8));
     shape.virtual_stages = shape.stages == 1 ? 1 : 1 + static_cast<int>(random() % 3);
     shape.micro_batches = 1 + static_cast<int>(random() % (large ? 128 : 20));
+    if (round == 0) shape = {32, 2, 128};
     if (shape.virtual_stages == 2 && random() % 2 == 0) shape.order = ChunkOrder::kV;
     PipelineCosts costs = uniform_costs(shape, {});
     for (auto& row : costs.chunks) {
@@ -142,24 +144,65 @@ TEST(ScheduleFamily, RandomCostsPassTheChecker) {
         EXPECT_LE(schedule->report.peak_memory[stage], costs.memory_cap[stage] * (1 + 1e-9));
       }
     }
-    if (large || shape.chunks() * shape.micro_batches > 60) continue;
-    const auto found = search_schedule(costs, {SearchMethod::kBestFirst, 20, {}});
-    if (!found.ok()) {
-      EXPECT_EQ(found.status().code(), StatusCode::kResourceExhausted);
-      continue;
-    }
-    ++searched;
-    const auto report =
-        check_schedule(found->best.actions, shape, action_costs(costs, found->best.split_backward));
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_GE(report->makespan, found->best.lower_bound * (1 - 1e-9));
-    for (size_t stage = 0; stage < costs.memory_cap.size(); ++stage) {
-      EXPECT_LE(report->peak_memory[stage], costs.memory_cap[stage] * (1 + 1e-9));
+    for (const SearchMethod method : {SearchMethod::kBestFirst, SearchMethod::kDepthFirst}) {
+      if (large && method == SearchMethod::kDepthFirst) continue;  // seldom completes an order
+      const auto found = search_schedule(costs, {method, large ? 4 : 200, {}});
+      if (!found.ok()) {
+        EXPECT_EQ(found.status().code(), StatusCode::kResourceExhausted);
+        continue;
+      }
+      ++searched;
+      const auto report = check_schedule(found->best.actions, shape,
+                                         action_costs(costs, found->best.split_backward));
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+      EXPECT_GE(report->makespan, found->best.lower_bound * (1 - 1e-9));
+      for (size_t stage = 0; stage < costs.memory_cap.size(); ++stage) {
+        EXPECT_LE(report->peak_memory[stage], costs.memory_cap[stage] * (1 + 1e-9));
+      }
     }
   }
-  EXPECT_GT(searched, 10);
+  EXPECT_GT(searched, 50);
   EXPECT_GT(schedules, 150);
   EXPECT_GT(refused, 10);
+}
+
+// The lists that a Plan's name stands for, and those of V shapes for another aim: nobody else has
+// checked them.
+TEST(ScheduleFamily, ListsThatPlansNamePassTheChecker) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 60; ++round) {
+    const bool large = round % 6 == 0;
+    RegularLayout layout;
+    layout.pipeline_parallel = 2 + static_cast<int>(random() % (large ? 31 : 7));
+    layout.global_batch = 1 + static_cast<int>(random() % (large ? 128 : 20));
+    if (round == 0) layout.pipeline_parallel = 32, layout.global_batch = 128;
+    layout.num_transformer_layers = 1 + static_cast<int>(random() % 70);
+    layout.num_mtp_heads = static_cast<int>(random() % 3);
+    layout.empty_stages = true;
+    for (const char* schedule : {"1f1b", "gpipe", "memory-min", "zb-1p", "v-shape"}) {
+      layout.schedule = schedule;
+      const bool v_shape = layout.schedule == "v-shape";
+      layout.virtual_stages = v_shape ? 2 : 1 + static_cast<int>(random() % 3);
+      Plan plan = make_regular_plan(layout).value();
+      for (LayerId layer = 1; layer < num_layers(plan); ++layer) {
+        if (is_block(plan, layer)) plan.recompute[layer] = static_cast<Recompute>(random() % 3);
+      }
+      SCOPED_TRACE(fmt::format("{}, {} micro-batches", plan_summary(plan), layout.global_batch));
+      const ScheduleShape shape = shape_of(plan, 0).value();
+      const auto lists = schedule_of(plan, 0);
+      ASSERT_TRUE(lists.ok()) << lists.status().to_string();
+      const auto report = check_schedule(*lists, shape, {});
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+      if (!v_shape || large) continue;
+      PipelineCosts costs = uniform_costs(shape, {});
+      costs.memory_cap.assign(shape.stages, 2 + static_cast<double>(random() % 8));
+      const auto staggered = make_v_shape(costs, VObjective::kLongestSpan);
+      ASSERT_TRUE(staggered.ok()) << staggered.status().to_string();
+      const auto checked = check_schedule(*staggered, shape, action_costs(costs, true));
+      ASSERT_TRUE(checked.ok()) << checked.status().to_string();
+      for (const double peak : checked->peak_memory) EXPECT_LE(peak, costs.memory_cap[0]);
+    }
+  }
 }
 
 TEST(ScheduleFamily, RefusesUnusableCosts) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // flextrain-trainer bench: times steps without touching checkpoints or metrics.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -48,23 +50,45 @@ Interval median_interval(std::vector<double> values) {
   return {values[out], values[values.size() / 2], values[values.size() - 1 - out]};
 }
 
-// By how many percent the second of each pair is above the first.
-std::string dearer(const std::vector<double>& plain, const std::vector<double>& profiled) {
-  std::vector<double> percent;
-  for (size_t pair = 0; pair < plain.size(); ++pair) {
-    if (plain[pair] > 0) percent.push_back(100 * (profiled[pair] / plain[pair] - 1));
-  }
-  if (percent.empty()) return "unknown";
-  const Interval of = median_interval(std::move(percent));
-  return fmt::format("{:+.2f} % (95 %: {:+.2f} to {:+.2f})", of.median, of.low, of.high);
+// One step: on the wall, on this rank's processor, and whether the kernel took that away meanwhile
+// for somebody else.
+struct StepTime {
+  double wall = 0, cpu = 0;
+  bool interrupted = false;
+};
+
+int64_t interruptions() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
 struct Timing {
-  std::vector<double> plain, profiled;          // seconds of steps; equal places make a pair
-  std::vector<double> plain_cpu, profiled_cpu;  // of this rank's processor, whoever else used it
+  std::vector<StepTime> plain, profiled;  // equal places make a pair
   int64_t tokens = 0;
   planner::StepProfile profile;
 };
+
+std::vector<double> wall_seconds(const std::vector<StepTime>& steps) {
+  std::vector<double> seconds;
+  for (const StepTime& step : steps) seconds.push_back(step.wall);
+  return seconds;
+}
+
+// By how many percent the profiled step of each pair is above the other, in `time`; of the pairs
+// that nobody interrupted, where asked for.
+std::string dearer(const Timing& timing, double StepTime::*time, bool undisturbed) {
+  std::vector<double> percent;
+  for (size_t pair = 0; pair < timing.plain.size(); ++pair) {
+    const StepTime &plain = timing.plain[pair], &profiled = timing.profiled[pair];
+    if (undisturbed && (plain.interrupted || profiled.interrupted)) continue;
+    if (plain.*time > 0) percent.push_back(100 * (profiled.*time / plain.*time - 1));
+  }
+  if (percent.empty()) return "unknown";
+  const size_t pairs = percent.size();
+  const Interval of = median_interval(std::move(percent));
+  return fmt::format("{:+.2f} % (95 %: {:+.2f} to {:+.2f}, {} pairs)", of.median, of.low, of.high,
+                     pairs);
+}
 
 // Steps of one layout, in pairs with and without the profiler, first the one, then the other, so
 // that both see the same machine.
@@ -81,6 +105,7 @@ Result<Timing> time_steps(Communicator& world, const Session& session, const pla
     const bool profile = step > 0 && (step - 1) / 2 % 2 != (step - 1) % 2;
     const Stopwatch watch;
     const std::clock_t cpu = std::clock();
+    const int64_t before = interruptions();
     const int64_t consumed = int64_t{step} * session.config.global_batch;
     const Result<StepResult> result =
         engine.train_step(step, consumed, session.dataset, false, profile);
@@ -90,9 +115,9 @@ Result<Timing> time_steps(Communicator& world, const Session& session, const pla
     }
     timing.tokens = result->tokens;
     if (step == 0) continue;
-    (profile ? timing.profiled : timing.plain).push_back(watch.seconds());
-    (profile ? timing.profiled_cpu : timing.plain_cpu)
-        .push_back(static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC);
+    (profile ? timing.profiled : timing.plain)
+        .push_back({watch.seconds(), static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC,
+                    interruptions() > before});
   }
   ASSIGN_OR_RETURN(timing.profile, engine.profile());
   return timing;
@@ -117,7 +142,8 @@ Status compare(Communicator& world, const Session& session, const planner::StepP
                      planner::predict(profile, measured, *plan));
     ASSIGN_OR_RETURN(Timing timing, time_steps(world, session, *plan, steps));
     const double expected = prediction.step_seconds * profile.step_seconds / known.step_seconds;
-    const double found = median(timing.plain);
+    std::vector<double> seconds = wall_seconds(timing.plain);
+    const double found = median(seconds);
     if (world.rank() != 0) continue;
     fmt::print("{:<9.4g}  {:<8.4g}  {:>+7.2f}  {}\n", expected, found, 100 * (expected / found - 1),
                planner::plan_summary(*plan));
@@ -128,17 +154,20 @@ Status compare(Communicator& world, const Session& session, const planner::StepP
 Status bench(Communicator& world, const BenchOptions& options) {
   ASSIGN_OR_RETURN(const Session session, open_session(world, options.train, ControlDir("")));
   ASSIGN_OR_RETURN(Timing timing, time_steps(world, session, session.plan, options.steps));
-  const std::string wall = dearer(timing.plain, timing.profiled);
-  const double typical = median(timing.plain);
+  std::vector<double> seconds = wall_seconds(timing.plain);
+  const double typical = median(seconds);
   if (world.rank() == 0) {
     const double rate = static_cast<double>(timing.tokens) / typical;
     fmt::print("{}\n", planner::plan_summary(session.plan));
     fmt::print("step seconds: median {:.4f}, fastest {:.4f}, slowest {:.4f} ({} steps)\n", typical,
-               timing.plain.front(), timing.plain.back(), timing.plain.size());
+               seconds.front(), seconds.back(), seconds.size());
     fmt::print("tokens/s: {:.0f}\n", rate);
     fmt::print("model GFLOP/s: {:.1f}\n", rate * flops_per_token(session.config.model) / 1e9);
-    fmt::print("with the profiler, {} pairs of steps: {} of wall time, {} of CPU time\n",
-               timing.plain.size(), wall, dearer(timing.plain_cpu, timing.profiled_cpu));
+    fmt::print(
+        "with the profiler, per pair of steps: wall time {}, of pairs that no other process "
+        "interrupted {}, CPU time {}\n",
+        dearer(timing, &StepTime::wall, false), dearer(timing, &StepTime::wall, true),
+        dearer(timing, &StepTime::cpu, false));
   }
   if (!options.compare) return {};
   return compare(world, session, timing.profile, options.steps);
