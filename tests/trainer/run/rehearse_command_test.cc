@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// flextrain-trainer rehearse as a program: what cannot work is one clear line and exit code 78, and
-// what it writes is whole.
+// flextrain-trainer rehearse (and plan, without a run) as a program: what cannot work is one clear
+// line and exit code 78, and what it writes is whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -144,6 +144,23 @@ TEST_F(RehearseCommand, TheFilesOfTwoAtOnceAreWholeAndOfOneRun) {
                   text == bytes(std::string("alone2/") + file))
           << file;
     }
+  }
+}
+
+// The drawings of docs/schedules.md that need no profile are what the tool draws.
+TEST_F(RehearseCommand, TheDocumentedSchedulesAreDrawnSo) {
+  const std::string page = read_file(SOURCE_DIR "/docs/schedules.md").value_or("");
+  for (const char* schedule : {"1f1b", "1f1b --set parallel.virtual_stages=2", "gpipe",
+                               "memory-min", "zb-1p", "v-shape"}) {
+    ChildProcess child(path(""), fmt::format("{} plan {}/etc/job.toml.example --gpus 4 --show "
+                                             "--set model.layers=8 --set training.global_batch=8 "
+                                             "--set parallel.schedule={}",
+                                             TRAINER, SOURCE_DIR, schedule));
+    ASSERT_EQ(child.wait(kDeadline), 0) << child.output();
+    const std::string output = child.output();
+    const size_t begin = output.find("  0 |"), end = output.find("\n\n", begin);
+    ASSERT_NE(begin, std::string::npos) << output;
+    EXPECT_THAT(page, HasSubstr("```\n" + output.substr(begin, end - begin) + "\n```")) << schedule;
   }
 }
 
