@@ -46,7 +46,7 @@ companion_agent() { # SIGNAL, to the agent of one companion that has an agent
 }
 
 # ---- both at once -----------------------------------------------------------------------------
-fault agents-stop exact "the base's agent and a companion's stopped (-STOP) for 15 s"
+fault agents-stop exact "the base's agent and a companion's stopped (-STOP) for 15 to 30 s"
 skip_agents_stop() { chosen_phases "$1" switching-saving switching-stopped grown shrinking-saving; }
 inject_agents_stop() { companion_agent STOP && signal_on "$BASE_HOST" STOP "$PATTERN_BASE_AGENT"; }
 heal_agents_stop() {

@@ -43,16 +43,25 @@ fault failover-stop exact "the primary stopped (-STOP) until the backup has take
 kind_failover_stop() { with_backup; }
 skip_failover_stop() { chosen_phases "$1" grown; }
 excuse_failover_stop() { echo slurmctld; }
-inject_failover_stop() { on ctl pkill -STOP -x slurmctld; }
-backup_rules() { vc exec ctl2 timeout 5 scontrol ping | grep -q 'backup.* is UP' && vc exec ctl2 timeout 5 sinfo >/dev/null; }
+takeovers() { grep -c 'Running as primary controller' "$VC_ROOT/log/slurmctld.ctl2.log"; }
+backup_rules() { [ "$(takeovers)" -gt "$TAKEOVERS" ]; }
+inject_failover_stop() {
+  TAKEOVERS=$(takeovers)
+  on ctl pkill -STOP -x slurmctld
+}
+# (Slurm's commands ask the stopped one first, and wait for it.)
 heal_failover_stop() {
   open_gates
   wait_until_quiet 90 backup_rules || return 1
   pause 10
   on ctl pkill -CONT -x slurmctld
   pause 5
-  vc exec ctl pgrep -x slurmctld >/dev/null || vc start-ctld
+  on ctl pgrep -x slurmctld >/dev/null || vc start-ctld
   wait_until_quiet 60 primary_serves
+}
+after_failover_stop() {
+  grep -q 'is locked by another process (host ctl ' "$VC_ROOT/log/slurmctld.ctl2.log" ||
+    note_failure "the backup did not name the one that holds the database"
 }
 
 # ---- flextrain.conf ------------------------------------------------------------------------------------
