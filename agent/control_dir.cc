@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kLaunchFiles[] = {"plan.json",     "request.json", "fingerprint",
                                         "progress.json", "profile.json", "scale_table.json",
-                                        "phases.jsonl"};
+                                        "phases.jsonl",  "saved"};
 constexpr const char* kLockName = "agent.lock";
 constexpr const char* kStartedName = "started";
 constexpr const char* kProbeName = "nodes.log";

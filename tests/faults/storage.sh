@@ -99,6 +99,21 @@ heal_checkpoint_forbidden() {
   chmod 755 "$CELL_DIR/checkpoints"
 }
 
+# As a mount that is away: to begin again at the first step would be wrong, and is a lot of work lost.
+fault checkpoint-away exact "the folder of checkpoints is not there for 15 s"
+skip_checkpoint_away() { chosen_phases "$1" switching-stopped shrinking-stopped; }
+inject_checkpoint_away() { mv "$CELL_DIR/checkpoints" "$CELL_DIR/checkpoints.away"; }
+heal_checkpoint_away() {
+  open_gates
+  pause 15
+  [ ! -e "$CELL_DIR/checkpoints" ] || {
+    echo "the training has begun afresh"
+    return 1
+  }
+  mv -T "$CELL_DIR/checkpoints.away" "$CELL_DIR/checkpoints"
+}
+after_checkpoint_away() { [ "$REDONE" -eq 0 ] || note_failure "$REDONE steps done again although all were saved"; }
+
 # What is started meanwhile finds no working directory; what runs keeps its own.
 fault work-dir-moved exact "the job's working directory is renamed, and back after 10 s"
 skip_work_dir_moved() { chosen_phases "$1" switching-stopped switching-relaunching grown shrinking-stopped; }

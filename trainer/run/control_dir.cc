@@ -92,6 +92,14 @@ void ControlDir::write_fingerprint(const std::string& fingerprint) const {
   write("fingerprint", fingerprint + "\n");
 }
 
+void ControlDir::note_saved() const {
+  if (!has_saved()) write("saved", "\n");
+}
+
+bool ControlDir::has_saved() const {
+  return present() && ::access((path_ + "/saved").c_str(), F_OK) == 0;
+}
+
 void ControlDir::write_progress(const Progress& p, bool always) {
   const auto now = std::chrono::steady_clock::now();
   if (!present() || (!always && last_progress_ && now - *last_progress_ < kProgressInterval)) {

@@ -39,6 +39,9 @@ class ControlDir {
   Result<std::optional<ElasticBounds>> request() const;
 
   void write_fingerprint(const std::string& fingerprint) const;
+  // A checkpoint is in place. Told to the trainers after this one (has_saved), not to the agent.
+  void note_saved() const;
+  bool has_saved() const;
   // At most every 0.5 s unless `always`.
   void write_progress(const Progress& progress, bool always);
   void write_profile(const planner::StepProfile& profile) const;

@@ -63,8 +63,14 @@ const Stopwatch kSinceStart;  // of this process, MPI's start included
 // Rank 0 takes the checkpoint directory for this run alone, tidies it and applies --fresh and
 // `resume`. That it can be written is found out here and not after hours, at the first save.
 Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& options,
-                              std::optional<FileLock>& lock) {
+                              const ControlDir& control, std::optional<FileLock>& lock) {
   FileSystem& files = posix_file_system();
+  // To begin again at the first step, because a mount is away, could cost a month.
+  const Status gone = unavailable(
+      "checkpoint.dir: '{}' holds no checkpoint, but this job has saved there: is its file system "
+      "away? (To begin afresh, submit the job anew.)",
+      config.checkpoint_dir);
+  if (control.has_saved() && !files.exists(config.checkpoint_dir)) return gone;
   if (options.require_checkpoint && !files.exists(config.checkpoint_dir)) {
     return not_found("resume: '{}' holds no checkpoint; begin with `train`", config.checkpoint_dir);
   }
@@ -75,6 +81,7 @@ Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& opt
   RETURN_IF_ERROR(clean_leftovers(files, config.checkpoint_dir));
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    list_checkpoints(files, config.checkpoint_dir));
+  if (control.has_saved() && names.empty()) return gone;
   if (options.fresh && !names.empty()) {
     return already_exists(
         "--fresh: '{}' holds checkpoints (newest {}); move them away or set another checkpoint.dir",
@@ -88,10 +95,10 @@ Status prepare_checkpoint_dir(const TrainConfig& config, const TrainOptions& opt
 
 // Fresh weights, or the newest intact checkpoint.
 Result<TrainingCursor> load_state(Communicator& world, const TrainOptions& options,
-                                  const Session& session, Engine& engine,
+                                  const Session& session, Engine& engine, const ControlDir& control,
                                   std::optional<FileLock>& lock) {
   const Status ready =
-      world.rank() == 0 ? prepare_checkpoint_dir(session.config, options, lock) : Status();
+      world.rank() == 0 ? prepare_checkpoint_dir(session.config, options, control, lock) : Status();
   RETURN_IF_ERROR(agree(world, ready));
   ASSIGN_OR_RETURN(const LoadReport report, load_checkpoint(posix_file_system(), world, engine,
                                                             session.config, session.fingerprint));
@@ -134,7 +141,7 @@ Result<int> train(Communicator& world, const TrainOptions& options, ControlDir& 
   const double prepared = kSinceStart.seconds();
   std::optional<FileLock> lock;  // rank 0's, to the end of the run
   ASSIGN_OR_RETURN(const TrainingCursor cursor,
-                   load_state(world, options, session, **engine, lock));
+                   load_state(world, options, session, **engine, control, lock));
   if (root) control.mark("load");
   if (cursor.step >= session.config.steps) {
     if (root) {

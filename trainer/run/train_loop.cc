@@ -339,6 +339,7 @@ Result<bool> TrainLoop::save(const Decision& decision) {
   saved_step_ = cursor_.step;
   if (is_root()) {
     control_.mark("save");
+    control_.note_saved();
     fmt::print("step {}/{}  checkpoint saved in {:.2f} s, digest {}\n", cursor_.step, config_.steps,
                watch.seconds(), *digest);
     std::fflush(stdout);
