@@ -11,7 +11,7 @@ namespace flextrain::trainer {
 namespace {
 
 constexpr double kFloor = 15;  // percent
-constexpr int kAttempts = 3;
+constexpr int kAttempts = 5;
 
 // One line of the table that `bench --compare` prints.
 struct Compared {
