@@ -150,6 +150,7 @@ void Engine::round() {
   for (const JobRecord& record : view.jobs) index[record.job_id] = &record;
   sync_jobs(view, index);
   first_look_ = false;
+  news_ = false;
   sweep_orphans(view);
   for (const auto& job : jobs_) {
     check_agent(*job);
@@ -215,13 +216,16 @@ bool Engine::in_transition() const {
   });
 }
 
-bool Engine::lent() const {
-  return first_look_ || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+bool Engine::pressing() const {
+  return news_ || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
            return !job->companions.empty() || job->intent.has_value();
          });
 }
 
-bool Engine::wants_tick() { return std::exchange(wants_tick_, false); }
+bool Engine::wants_tick() {
+  news_ = news_ || wants_tick_;
+  return std::exchange(wants_tick_, false);
+}
 
 void Engine::decide_and_act(const ClusterView& view) {
   for (const auto& job : jobs_) job->hold = hold_of(*job);

@@ -75,8 +75,10 @@ class Engine {
   // Looks only at companions and bases of jobs that are in a transition; cheap.
   void glance();
   bool in_transition() const;  // glance() soon
-  bool lent() const;           // there are companions, or a switch is on, or nothing is known yet
-  bool wants_tick();           // something happened that deserves a whole round; resets
+  // A look should not wait: there are companions or a switch is on, or a job has become able to
+  // grow since the last one.
+  bool pressing() const;
+  bool wants_tick();  // something happened that deserves a whole round; resets
 
   // A request of an agent, or a command (query is not one). Answers now or when an order comes.
   void handle(const protocol::Envelope& request, const protocol::Caller& caller,
@@ -226,6 +228,7 @@ class Engine {
   int64_t last_sequence_ = 0;    // of the newest order
   uint32_t newest_job_id_ = 0;
   bool wants_tick_ = false;
+  bool news_ = true;        // since the last look; what pressing() says
   Durations decide_times_;  // of policy::decide()
   std::string last_error_;
   int64_t last_error_time_ = 0;

@@ -296,6 +296,7 @@ void Engine::handle_scale_table(const Request& request, ManagedJob& job) {
   log_info("job {}: scale table of {} sizes, {} kept", job.row.key.job_id, table->plans.size(),
            table->entries.size());
   job.table = std::move(table).value();
+  news_ = true;
   answer(request, Json::object());
 }
 

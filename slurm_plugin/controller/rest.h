@@ -16,10 +16,12 @@ struct RoundCost {
 // No round begins before so long after one of that cost.
 //
 // Four times its length, and 49 times its processor time (2 % of a core), `tick` at most: one slow
-// answer of slurmctld must not silence the controller. Where `lent` is false no GPU is out that
-// somebody could want back; what is left to find is a growth, which nobody waits for. Then what the
-// look took above 10 ms counts 1,000 times (0.1 % of a core), four minutes at most: within
-// slurmctld's MinJobAge (300 s) no job comes and goes unseen.
-std::chrono::nanoseconds rest_after(const RoundCost& cost, bool lent, std::chrono::seconds tick);
+// answer of slurmctld must not silence the controller. Where nothing presses no GPU is out that
+// somebody could want back and no job has just become able to grow; what is left to find is a
+// growth that was refused before, which nobody waits for. Then what the look took above 10 ms
+// counts 1,000 times (0.1 % of a core), four minutes at most: within slurmctld's MinJobAge (300 s)
+// no job comes and goes unseen.
+std::chrono::nanoseconds rest_after(const RoundCost& cost, bool pressing,
+                                    std::chrono::seconds tick);
 
 }  // namespace flextrain::slurm_plugin

@@ -152,6 +152,18 @@ TEST_F(EngineTest, ManyAgentsAreAskedToSpeakSeldom) {
   EXPECT_EQ(order_of(*poll).progress_seconds, 50);
 }
 
+TEST_F(EngineTest, AJobThatHasBecomeAbleToGrowIsLookedAtSoon) {
+  begin(1);
+  EXPECT_TRUE(rig.engine->pressing()) << "nothing is known yet";
+  const uint32_t id = steady_base();
+  rig.step();
+  EXPECT_FALSE(rig.engine->pressing()) << "no node is free: nothing lent, nothing new";
+  TestAgent(rig, id).table({8, 16});
+  EXPECT_TRUE(rig.engine->pressing());
+  rig.step();
+  EXPECT_FALSE(rig.engine->pressing());
+}
+
 // Between rounds that are far apart a silent agent is noticed without a word with slurmctld.
 TEST_F(EngineTest, WhatNeedsNoClusterIsDoneBetweenRounds) {
   begin(2);
