@@ -63,7 +63,7 @@ Epilog=$VC_ROOT/gates/epilog
 TaskProlog=$VC_ROOT/gates/task-prolog
 PrologFlags=Alloc
 BatchStartTimeout=60
-MaxJobCount=30000
+MaxJobCount=100000
 SlurmdTimeout=${FAULT_SLURMD_TIMEOUT:-15}
 CONF
 }
