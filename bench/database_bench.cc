@@ -4,7 +4,6 @@
 // 10 s. Days pass by an injected clock. Usage: database_bench [DAYS [RETENTION_DAYS
 // [ELASTIC_JOBS]]]
 #include <fmt/core.h>
-#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,6 +85,4 @@ int main(int argc, char** argv) {
                written_mebibytes() - written, 1e3 * engine_seconds / kRoundsPerDay);
     std::fflush(stdout);
   }
-  if (const char* keep = std::getenv("KEEP"))
-    std::system(fmt::format("cp {}* {}", rig.database(), keep).c_str());
 }

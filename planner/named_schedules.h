@@ -17,8 +17,8 @@
 
 namespace flextrain::planner {
 
-// The costs that a named schedule is made for: every chunk alike, a Recompute where a layer has
-// one.
+// The costs that a named schedule is made for: every chunk alike, as they must follow from the Plan
+// alone. A chunk with a layer to recompute does its forward again, as long as the first one.
 PipelineCosts named_costs(const Plan& plan, const Pipeline& pipeline, const ScheduleShape& shape);
 
 struct NamedSchedule {

@@ -16,9 +16,6 @@ constexpr std::array<std::string_view, 10> kActionNames = {
     "Forward",      "Backward",     "Wgrad",     "SendForward", "RecvForward",
     "SendBackward", "RecvBackward", "Recompute", "Reduce",      "Step"};
 
-// What a named schedule of a Plan is made with: it must follow from the Plan alone. A chunk with a
-// layer to recompute does its forward again, as long as the first one.
-
 }  // namespace
 
 Status check_shape(const ScheduleShape& shape) {

@@ -40,8 +40,7 @@ Result<Stored> repeated_refusal(Connection& connection, const DecisionRow& row) 
   constexpr int kMost = 16;  // more rules than one size of a job meets within an hour
   Statement statement = connection.prepare(
       fmt::format("SELECT id,snapshot_id,kind,rule,from_gpus,for_job,first_time FROM decisions "
-                  "WHERE {}{} ORDER "
-                  "BY id DESC LIMIT {}",
+                  "WHERE {}{} ORDER BY id DESC LIMIT {}",
                   kKeyMatch, row.job.job_id == 0 ? " AND for_job=?" : "", kMost));
   bind_key(statement, row.job);
   if (row.job.job_id == 0) statement.bind(row.for_job);

@@ -210,7 +210,14 @@ void Controller::Impl::work() {
   if (dependencies.on_worker_start) dependencies.on_worker_start();
   Steady::time_point next_tick = Steady::now(), next_glance = next_tick, next_tend = next_tick;
   RoundCost cost;  // of the last round
-  Steady::time_point rested_since = next_tick, due = next_tick;
+  Steady::time_point rested_since = next_tick;
+  // next_tick is when a round is wished for, this when it may begin.
+  const auto due = [&] {
+    const Steady::duration rest =
+        rest_after(cost, engine->pressing(), std::chrono::seconds(active.tick_seconds));
+    rest_seconds = std::chrono::duration<double>(rest).count();
+    return std::max(next_tick, rested_since + rest);
+  };
   bool waking = false;  // a submission has not been seen yet
   Steady::time_point wake_since = next_tick;
   milliseconds wake_wait{0};
@@ -247,24 +254,20 @@ void Controller::Impl::work() {
         next_tick = std::min(next_tick, now + milliseconds(200));
         next_tend = std::min(next_tend, now + milliseconds(200));
       }
-      const Steady::duration rest =
-          rest_after(cost, engine->pressing(), std::chrono::seconds(active.tick_seconds));
-      rest_seconds = std::chrono::duration<double>(rest).count();
-      due = std::max(next_tick, rested_since + rest);
-      if (now >= due) {
+      if (now >= due()) {
         const Steady::duration cpu_before = cpu_time_of_this_thread();
         round();
         const Steady::time_point after = Steady::now();
         cost = {after - now, cpu_time_of_this_thread() - cpu_before};
         rested_since = after;
-        due = next_tick = next_tend = after + std::chrono::seconds(active.tick_seconds);
+        next_tick = next_tend = after + std::chrono::seconds(active.tick_seconds);
         next_glance = after + kGlanceEvery;
         if (waking) {
           if (engine->newest_job_id() > wake_baseline || after - wake_since > kWakeGivesUp) {
             waking = false;
           } else {
             wake_wait = std::max(wake_wait * 2, milliseconds(50));
-            due = next_tick = std::min(next_tick, after + wake_wait);
+            next_tick = std::min(next_tick, after + wake_wait);
           }
         }
       } else if (engine->in_transition() && now >= next_glance) {
@@ -281,7 +284,7 @@ void Controller::Impl::work() {
       }
     }
     std::unique_lock lock(mutex);
-    Steady::time_point until = engine ? std::min(due, next_tend) : next_tick;
+    Steady::time_point until = engine ? std::min(due(), next_tend) : next_tick;
     if (engine && engine->in_transition()) until = std::min(until, next_glance);
     changed.wait_until(lock, until, [&] {
       return stopping || woken || config_changed || (engine && !messages.empty());

@@ -361,33 +361,6 @@ void Engine::forget_ended() {
   std::erase_if(jobs_, [](const auto& job) { return job->state == ElasticState::kEnded; });
 }
 
-Json Engine::idle_rows(const ClusterView& view) const {
-  Json rows = Json::array();
-  std::map<std::string, int> expanded;
-  for (const auto& job : jobs_) {
-    for (const auto& [id, companion] : job->companions) {
-      if (companion.started) expanded[companion.row.node] += companion.row.gpus;
-    }
-  }
-  const InFlight moving = in_flight(jobs_);
-  for (const NodeRecord& node : view.nodes) {
-    if (node.gpus == 0) continue;
-    const std::string why = why_not_usable(view, node, config_);
-    const auto claim = moving.taken.find(node.name);
-    const int claimed = claim == moving.taken.end() ? 0 : claim->second.gpus;
-    rows.push_back(
-        {{"node", node.name},
-         {"gpus", node.gpus},
-         {"allocated", node.gpus_allocated},
-         {"expanded", expanded.contains(node.name) ? expanded[node.name] : 0},
-         {"idle",
-          node.usable && why.empty() ? std::max(0, node.gpus - node.gpus_allocated - claimed) : 0},
-         {"state", node.state},
-         {"why", why}});
-  }
-  return rows;
-}
-
 void Engine::publish(std::shared_ptr<const Json> idle) {
   auto live = std::make_shared<LiveState>();
   live->idle = std::move(idle);
@@ -395,8 +368,6 @@ void Engine::publish(std::shared_ptr<const Json> idle) {
   for (const auto& job : jobs_) {
     agents += job->row.registered ? 1 : 0;
     companions += static_cast<int>(job->companions.size());
-  }
-  for (const auto& job : jobs_) {
     if (!job->hold.rule.empty()) live->holds.emplace_back(job->row.key, job->hold);
   }
   const auto held = [&](std::string_view rule) {

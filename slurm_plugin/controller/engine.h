@@ -9,7 +9,7 @@
 // engine_messages.cc  the agents' requests
 // engine_clock.cc     a clock that is set, a process that was stopped
 // engine_store.cc     the database's faults
-// engine_idle.cc      the tide of idle GPUs, the forecast
+// engine_idle.cc      idle GPUs and their tide, the forecast
 // engine_commands.cc  people's pause and resume, and what else holds a job back
 #pragma once
 
@@ -108,13 +108,14 @@ class Engine {
   void record_arrivals(const ClusterView& view);
   policy::Forecast forecast(const policy::Snapshot& snapshot);
   void record_idle(const ClusterView& view);
-  int64_t arrival_history() const;  // seconds that the forecast looks back
+  Json idle_rows(const ClusterView& view) const;        // of LiveState
+  std::map<std::string, int> expanded_by_node() const;  // GPUs that companions hold
+  int64_t arrival_history() const;                      // seconds that the forecast looks back
   void persist(ManagedJob& job);
   static store::ElasticJobRow stored_row(const ManagedJob& job);
   void persist_progress();
   void forget_ended();
   void publish(std::shared_ptr<const Json> idle);
-  Json idle_rows(const ClusterView& view) const;
   void note_error(const Status& status, std::string_view doing);
 
   // engine_observe.cc

@@ -38,17 +38,45 @@ policy::Forecast Engine::forecast(const policy::Snapshot& snapshot) {
   return forecaster_->forecast(static_cast<double>(snapshot.now));
 }
 
-// Every few minutes, per partition and GPU type, and the whole cluster as partition "".
-void Engine::record_idle(const ClusterView& view) {
-  // A clock that was set back must not end it.
-  if (view.now >= idle_stored_ && view.now - idle_stored_ < kIdleSampleSeconds) return;
-  idle_stored_ = view.now;
+std::map<std::string, int> Engine::expanded_by_node() const {
   std::map<std::string, int> expanded;
   for (const auto& job : jobs_) {
     for (const auto& [id, companion] : job->companions) {
       if (companion.started) expanded[companion.row.node] += companion.row.gpus;
     }
   }
+  return expanded;
+}
+
+Json Engine::idle_rows(const ClusterView& view) const {
+  Json rows = Json::array();
+  const std::map<std::string, int> expanded = expanded_by_node();
+  const InFlight moving = in_flight(jobs_);
+  for (const NodeRecord& node : view.nodes) {
+    if (node.gpus == 0) continue;
+    const std::string why = why_not_usable(view, node, config_);
+    const auto claim = moving.taken.find(node.name);
+    const int claimed = claim == moving.taken.end() ? 0 : claim->second.gpus;
+    const auto held = expanded.find(node.name);
+    rows.push_back(
+        {{"node", node.name},
+         {"gpus", node.gpus},
+         {"allocated", node.gpus_allocated},
+         {"expanded", held == expanded.end() ? 0 : held->second},
+         {"idle",
+          node.usable && why.empty() ? std::max(0, node.gpus - node.gpus_allocated - claimed) : 0},
+         {"state", node.state},
+         {"why", why}});
+  }
+  return rows;
+}
+
+// Every few minutes, per partition and GPU type, and the whole cluster as partition "".
+void Engine::record_idle(const ClusterView& view) {
+  // A clock that was set back must not end it.
+  if (view.now >= idle_stored_ && view.now - idle_stored_ < kIdleSampleSeconds) return;
+  idle_stored_ = view.now;
+  const std::map<std::string, int> expanded = expanded_by_node();
   std::map<std::pair<std::string, std::string>, store::IdleRow> rows;
   for (const NodeRecord& node : view.nodes) {
     if (node.gpus == 0) continue;

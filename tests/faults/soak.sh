@@ -17,14 +17,14 @@ SOAK_INJECTED=0 SOAK_LEAKED=0
 
 soak_say() { printf '%7.1f s  %s\n' "$(since "$SOAK_BEGIN")" "$*"; }
 
-# A requeued job is left to Slurm, which lets it wait for two minutes: started sooner, on a node whose slurmd
-# still knows its old run, it is a "duplicate jobid", and Slurm holds it (launch_failed_requeued_held).
 # Elastic jobs: one of each user at any time, base 1 GPU, at most 3.
 soak_submit() { # USER NAME
   SOAK_DIR[$1]=$2
   SOAK_JOB[$1]=$(echo "exec flextrain-agent run -- flextrain-trainer train ../job.toml ${TRAIN_SETS[*]}" |
     JOB_OWNER=$1 submit_cell_job "$2" -N1 --elastic --elastic-max=3x)
 }
+# A requeued job is left to Slurm here, which lets it wait for two minutes: started sooner, on a node whose slurmd
+# still knows its old run, it is a "duplicate jobid", and Slurm holds it (launch_failed_requeued_held).
 soak_elastic() {
   local owner
   for owner in alice bob; do

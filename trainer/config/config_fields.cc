@@ -248,8 +248,7 @@ Status validate_config(const TrainConfig& c) {
   if (!c.no_ops && c.pipeline_parallel > m.layers + m.mtp_num_layers) {
     return invalid_argument(
         "parallel.pipeline_parallel ({}) must not be above model.layers ({}){}: No-Ops, which "
-        "would "
-        "fill the other stages, are forbidden (parallel.no_ops = false)",
+        "would fill the other stages, are forbidden (parallel.no_ops = false)",
         c.pipeline_parallel, m.layers,
         m.mtp_num_layers > 0 ? fmt::format(" + model.mtp_num_layers ({})", m.mtp_num_layers) : "");
   }

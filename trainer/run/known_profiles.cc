@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/run/known_profiles.h"
 
-#include "base/bounded_json.h"
 #include "base/file.h"
 #include "trainer/run/measured_steps.h"
 
@@ -16,12 +15,9 @@ std::string path_of(const TrainConfig& config) {
 
 // By plan; empty when the file is not of this job.
 Json read_profiles(const TrainConfig& config) {
-  const Result<std::string> text = read_file(path_of(config), kMostBytes);
-  if (!text.ok()) return Json::object();
-  const Result<Json> json = parse_bounded_json(*text, path_of(config));
-  if (!json.ok() || !json->is_object() || json->value("job", Json()) != measured_job(config))
-    return Json::object();
-  Json profiles = json->value("profiles", Json::object());
+  const Json file = read_job_file(config, path_of(config), kMostBytes);
+  if (file.is_null()) return Json::object();
+  Json profiles = file.value("profiles", Json::object());
   return profiles.is_object() ? profiles : Json::object();
 }
 

@@ -27,14 +27,20 @@ Json measured_job(const TrainConfig& config) {
           {"numerics", planner::numerics_name(config.numerics)}};
 }
 
+Json read_job_file(const TrainConfig& config, const std::string& path, size_t max_bytes) {
+  const Result<std::string> text = read_file(path, max_bytes);
+  if (!text.ok()) return nullptr;
+  Result<Json> json = parse_bounded_json(*text, path);
+  if (!json.ok() || !json->is_object() || json->value("job", Json()) != measured_job(config))
+    return nullptr;
+  return *std::move(json);
+}
+
 std::vector<planner::MeasuredStep> read_measured_steps(const TrainConfig& config) {
   std::vector<planner::MeasuredStep> steps;
-  const Result<std::string> text = read_file(path_of(config), kMostBytes);
-  if (!text.ok()) return steps;
-  const Result<Json> json = parse_bounded_json(*text, path_of(config));
-  if (!json.ok() || !json->is_object() || json->value("job", Json()) != measured_job(config))
-    return steps;
-  const Json list = json->value("steps", Json::array());
+  const Json file = read_job_file(config, path_of(config), kMostBytes);
+  if (file.is_null()) return steps;
+  const Json list = file.value("steps", Json::array());
   if (!list.is_array()) return steps;
   for (const Json& element : list) {
     if (!element.is_array() || element.size() != 2 || !element[0].is_number_integer() ||

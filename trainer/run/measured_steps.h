@@ -15,6 +15,8 @@ namespace flextrain::trainer {
 
 // What a step's time depends on besides the size: by this the files know their job.
 Json measured_job(const TrainConfig& config);
+// Such a file; null where there is none, it cannot be read, or it is another job's.
+Json read_job_file(const TrainConfig& config, const std::string& path, size_t max_bytes);
 
 // What the file holds for this model, batch and numerics; nothing when there is none, it cannot be
 // used, or it is another job's.
